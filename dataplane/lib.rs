@@ -1,0 +1,1 @@
+//! The Isthmus application: configuration, workers, services and control.

@@ -1,0 +1,3 @@
+//! The `isthmus` command.
+
+fn main() {}

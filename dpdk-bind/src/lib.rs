@@ -1,0 +1,1 @@
+//! Safe ownership over DPDK: EAL, ports, queues, mempools and mbufs.

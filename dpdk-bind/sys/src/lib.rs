@@ -1,0 +1,1 @@
+//! Raw bindings to libdpdk, generated at build time.
