@@ -1,1 +1,5 @@
-//! Work requests, buffers in flight and RDMA transports: verbs, soft RoCEv2 and loopback.
+//! Work requests, buffers in flight and RDMA transports.
+//!
+//! The crate knows nothing of DPDK: buffers reach it through [`buf::Buf`] and [`buf::Pool`].
+
+pub mod types;
