@@ -1,8 +1,21 @@
 //! Work requests, buffers in flight and RDMA transports.
 //!
 //! The crate knows nothing of DPDK: buffers reach it through [`buf::Buf`] and [`buf::Pool`].
+//!
+//! | module | what it holds |
+//! |---|---|
+//! | [`buf`], [`heap`] | the buffer contract and its twin on plain memory |
+//! | [`inflight`] | owners of posted buffers |
+//! | [`wr`] | work requests and completions |
+//! | [`mem`] | arenas, windows, regions, rights, keys |
+//! | [`qp`] | states of a queue pair and its bring-up |
+//! | [`transport`] | the two traits every transport implements, and their contract |
 
 pub mod buf;
 pub mod heap;
 pub mod inflight;
+pub mod mem;
+pub mod qp;
+pub mod transport;
 pub mod types;
+pub mod wr;
