@@ -9,6 +9,7 @@
 //! | [`wr`] | work requests and completions |
 //! | [`mem`] | arenas, windows, regions, rights, keys |
 //! | [`qp`] | states of a queue pair and its bring-up |
+//! | [`wire`] | RoCEv2 frames: headers, opcodes, connection management, ICRC |
 //! | [`transport`] | the two traits every transport implements, and their contract |
 
 pub mod buf;
@@ -18,4 +19,5 @@ pub mod mem;
 pub mod qp;
 pub mod transport;
 pub mod types;
+pub mod wire;
 pub mod wr;
