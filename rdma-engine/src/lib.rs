@@ -9,14 +9,16 @@
 //! | [`wr`] | work requests and completions |
 //! | [`mem`] | arenas, windows, regions, rights, keys |
 //! | [`qp`] | states of a queue pair and its bring-up |
-//! | [`wire`] | RoCEv2 frames: headers, opcodes, connection management, ICRC |
 //! | [`transport`] | the two traits every transport implements, and their contract |
+//! | [`suite`] | the cases every transport must pass |
+//! | [`wire`] | RoCEv2 frames: headers, opcodes, connection management, ICRC |
 
 pub mod buf;
 pub mod heap;
 pub mod inflight;
 pub mod mem;
 pub mod qp;
+pub mod suite;
 pub mod transport;
 pub mod types;
 pub mod wire;
