@@ -1,0 +1,99 @@
+#include "wrapper.h"
+
+_Static_assert(sizeof(((struct rte_mbuf *)0)->refcnt) == 2, "mbuf refcnt is 16 bits");
+_Static_assert(sizeof(((struct rte_mbuf *)0)->nb_segs) == 2, "mbuf nb_segs is 16 bits");
+_Static_assert(sizeof(((struct rte_mbuf *)0)->pkt_len) == 4, "mbuf pkt_len is 32 bits");
+_Static_assert(sizeof(((struct rte_mbuf *)0)->data_len) == 2, "mbuf data_len is 16 bits");
+
+int dpdk_sys_errno(void)
+{
+	return rte_errno;
+}
+
+unsigned int dpdk_sys_lcore_id(void)
+{
+	return rte_lcore_id();
+}
+
+uint16_t dpdk_sys_rx_burst(uint16_t port, uint16_t queue, struct rte_mbuf **mbufs, uint16_t n)
+{
+	return rte_eth_rx_burst(port, queue, mbufs, n);
+}
+
+uint16_t dpdk_sys_tx_burst(uint16_t port, uint16_t queue, struct rte_mbuf **mbufs, uint16_t n)
+{
+	return rte_eth_tx_burst(port, queue, mbufs, n);
+}
+
+uint16_t dpdk_sys_tx_prepare(uint16_t port, uint16_t queue, struct rte_mbuf **mbufs, uint16_t n)
+{
+	return rte_eth_tx_prepare(port, queue, mbufs, n);
+}
+
+struct rte_mbuf *dpdk_sys_mbuf_alloc(struct rte_mempool *pool)
+{
+	return rte_pktmbuf_alloc(pool);
+}
+
+int dpdk_sys_mbuf_alloc_bulk(struct rte_mempool *pool, struct rte_mbuf **mbufs, unsigned int n)
+{
+	return rte_pktmbuf_alloc_bulk(pool, mbufs, n);
+}
+
+void dpdk_sys_mbuf_free(struct rte_mbuf *m)
+{
+	rte_pktmbuf_free(m);
+}
+
+struct rte_mbuf *dpdk_sys_mbuf_share(struct rte_mempool *pool, struct rte_mbuf *m, uint16_t offset, uint16_t len)
+{
+	struct rte_mbuf *mi = rte_pktmbuf_alloc(pool);
+
+	if (mi == NULL)
+		return NULL;
+	rte_pktmbuf_attach(mi, m);
+	mi->data_off = (uint16_t)(m->data_off + offset);
+	mi->data_len = len;
+	mi->pkt_len = len;
+	return mi;
+}
+
+void dpdk_sys_mempool_put_bulk(struct rte_mempool *pool, struct rte_mbuf **mbufs, unsigned int n)
+{
+	rte_mempool_put_bulk(pool, (void *const *)mbufs, n);
+}
+
+uint16_t dpdk_sys_pool_data_room(struct rte_mempool *pool)
+{
+	return rte_pktmbuf_data_room_size(pool);
+}
+
+uint16_t dpdk_sys_pool_priv_size(struct rte_mempool *pool)
+{
+	return rte_pktmbuf_priv_size(pool);
+}
+
+uint32_t dpdk_sys_pool_size(const struct rte_mempool *pool)
+{
+	return pool->size;
+}
+
+uint32_t dpdk_sys_pool_cache_size(const struct rte_mempool *pool)
+{
+	return pool->cache_size;
+}
+
+unsigned int dpdk_sys_ring_dequeue(struct rte_ring *ring, struct rte_mbuf **mbufs, unsigned int n)
+{
+	return rte_ring_dequeue_burst(ring, (void **)mbufs, n, NULL);
+}
+
+unsigned int dpdk_sys_ring_count(const struct rte_ring *ring)
+{
+	return rte_ring_count(ring);
+}
+
+unsigned int dpdk_sys_ring_flags_spsc(void)
+{
+	return RING_F_SP_ENQ | RING_F_SC_DEQ;
+}

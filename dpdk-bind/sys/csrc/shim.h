@@ -1,0 +1,37 @@
+/* Out-of-line copies of DPDK's static inline functions that Rust needs.
+ * Each is called at most once per burst, or once per allocation or free. */
+#ifndef DPDK_SYS_SHIM_H
+#define DPDK_SYS_SHIM_H
+
+#include <stdint.h>
+
+struct rte_mbuf;
+struct rte_mempool;
+struct rte_ring;
+
+int dpdk_sys_errno(void);
+unsigned int dpdk_sys_lcore_id(void);
+
+uint16_t dpdk_sys_rx_burst(uint16_t port, uint16_t queue, struct rte_mbuf **mbufs, uint16_t n);
+uint16_t dpdk_sys_tx_burst(uint16_t port, uint16_t queue, struct rte_mbuf **mbufs, uint16_t n);
+uint16_t dpdk_sys_tx_prepare(uint16_t port, uint16_t queue, struct rte_mbuf **mbufs, uint16_t n);
+
+struct rte_mbuf *dpdk_sys_mbuf_alloc(struct rte_mempool *pool);
+int dpdk_sys_mbuf_alloc_bulk(struct rte_mempool *pool, struct rte_mbuf **mbufs, unsigned int n);
+void dpdk_sys_mbuf_free(struct rte_mbuf *m);
+/* A new indirect mbuf from `pool` that shares `len` bytes of the segment `m` from `offset`; NULL when the
+ * pool is empty. The caller has checked that the range lies inside the segment. */
+struct rte_mbuf *dpdk_sys_mbuf_share(struct rte_mempool *pool, struct rte_mbuf *m, uint16_t offset, uint16_t len);
+/* Puts `n` buffers, each unique, direct and of one segment, back into their common pool. */
+void dpdk_sys_mempool_put_bulk(struct rte_mempool *pool, struct rte_mbuf **mbufs, unsigned int n);
+
+uint16_t dpdk_sys_pool_data_room(struct rte_mempool *pool);
+uint16_t dpdk_sys_pool_priv_size(struct rte_mempool *pool);
+uint32_t dpdk_sys_pool_size(const struct rte_mempool *pool);
+uint32_t dpdk_sys_pool_cache_size(const struct rte_mempool *pool);
+
+unsigned int dpdk_sys_ring_dequeue(struct rte_ring *ring, struct rte_mbuf **mbufs, unsigned int n);
+unsigned int dpdk_sys_ring_count(const struct rte_ring *ring);
+unsigned int dpdk_sys_ring_flags_spsc(void);
+
+#endif
