@@ -14,7 +14,7 @@ const ALLOWED: &[&str] = &[
     "rte_eal_(remote_launch|wait_lcore|get_lcore_state|hotplug_add|hotplug_remove)",
     "rte_get_(main_lcore|next_lcore|tsc_hz)",
     "rte_lcore_(to_socket_id|to_cpu_id|count)",
-    "rte_(version|strerror|openlog_stream)",
+    "rte_(version|strerror)",
     "rte_log_(cur_msg_loglevel|cur_msg_logtype|set_level_pattern)",
     "rte_malloc_get_socket_stats",
     "rte_socket_(count|id_by_idx)",
@@ -114,7 +114,6 @@ fn generate_bindings(flags: &[String], out: &Path) {
         .opaque_type("rte_ring")
         .opaque_type("rte_device")
         .opaque_type("rte_tel_data")
-        .opaque_type("_IO_FILE")
         .rust_target(bindgen::RustTarget::stable(85, 0).unwrap_or_default())
         .parse_callbacks(Box::new(bindgen::CargoCallbacks::new()));
     for pattern in ALLOWED {

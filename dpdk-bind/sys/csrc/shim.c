@@ -1,9 +1,18 @@
+#define _GNU_SOURCE /* fopencookie */
 #include "wrapper.h"
 
 _Static_assert(sizeof(((struct rte_mbuf *)0)->refcnt) == 2, "mbuf refcnt is 16 bits");
 _Static_assert(sizeof(((struct rte_mbuf *)0)->nb_segs) == 2, "mbuf nb_segs is 16 bits");
 _Static_assert(sizeof(((struct rte_mbuf *)0)->pkt_len) == 4, "mbuf pkt_len is 32 bits");
 _Static_assert(sizeof(((struct rte_mbuf *)0)->data_len) == 2, "mbuf data_len is 16 bits");
+
+int dpdk_sys_log_through(void *cookie, ssize_t (*write)(void *cookie, const char *bytes, size_t len))
+{
+	cookie_io_functions_t functions = { .write = write };
+	FILE *stream = fopencookie(cookie, "w", functions);
+
+	return stream == NULL ? -1 : rte_openlog_stream(stream);
+}
 
 int dpdk_sys_errno(void)
 {

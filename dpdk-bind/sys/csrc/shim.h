@@ -3,11 +3,16 @@
 #ifndef DPDK_SYS_SHIM_H
 #define DPDK_SYS_SHIM_H
 
+#include <stddef.h>
 #include <stdint.h>
+#include <sys/types.h>
 
 struct rte_mbuf;
 struct rte_mempool;
 struct rte_ring;
+
+/* Makes DPDK log through `write`, which gets each message with its cookie, until the process ends. */
+int dpdk_sys_log_through(void *cookie, ssize_t (*write)(void *cookie, const char *bytes, size_t len));
 
 int dpdk_sys_errno(void);
 unsigned int dpdk_sys_lcore_id(void);
