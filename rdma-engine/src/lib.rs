@@ -11,9 +11,11 @@
 //! | [`qp`] | states of a queue pair and its bring-up |
 //! | [`transport`] | the two traits every transport implements, and their contract |
 //! | [`suite`] | the cases every transport must pass |
+//! | [`cm`] | connections by TCP exchange: messages, proof of the key, state machines, GID choice |
 //! | [`wire`] | RoCEv2 frames: headers, opcodes, connection management, ICRC |
 
 pub mod buf;
+pub mod cm;
 pub mod heap;
 pub mod inflight;
 pub mod mem;
