@@ -1,1 +1,3 @@
+//! Checks what the build needs.
+
 fn main() {}

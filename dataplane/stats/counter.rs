@@ -1,0 +1,200 @@
+//! Names of counters and drop reasons.
+
+/// What a worker counts. All are totals.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[repr(usize)]
+pub enum Counter {
+    /// Turns of the loop.
+    Turns,
+    /// Turns that found nothing to do.
+    IdleTurns,
+    /// TSC cycles of turns that did something.
+    BusyCycles,
+    /// TSC cycles of turns that found nothing to do.
+    IdleCycles,
+    /// Frames taken from RX queues.
+    RxFrames,
+    /// Their bytes.
+    RxBytes,
+    /// Frames given to TX queues.
+    TxFrames,
+    /// Their bytes.
+    TxBytes,
+    /// Relay: frames whose message the transport reported sent.
+    FramesSent,
+    /// Relay: messages with frames posted.
+    MessagesSent,
+    /// Relay: credit and closing messages posted.
+    ControlSent,
+    /// Relay: frames that arrived in messages.
+    FramesReceived,
+    /// Relay: messages with frames that arrived.
+    MessagesReceived,
+    /// Relay: credit and closing messages that arrived.
+    ControlReceived,
+    /// Relay: frames copied into a message rather than chained.
+    FramesCopied,
+    /// Relay: frames split off a received message without a copy.
+    FramesSliced,
+    /// Relay: turns that could not post for want of credits or room.
+    Stalls,
+    /// Source: frames made.
+    FramesMade,
+    /// Sink: frames that verified.
+    FramesVerified,
+    /// Sink: frames that came after a newer one of their flow; they were counted missing before.
+    OutOfOrder,
+    /// Sink: the newest frame of a flow once more.
+    Duplicates,
+    /// Sink: frames whose checksum is wrong.
+    Corrupt,
+    /// Sink: frames that no source of ours made.
+    Foreign,
+    /// Sink: frames skipped in the sequence of their flow; late ones are not taken off again.
+    Missing,
+}
+
+impl Counter {
+    /// All counters, in order of their numbers.
+    pub const ALL: [Counter; 24] = [
+        Counter::Turns,
+        Counter::IdleTurns,
+        Counter::BusyCycles,
+        Counter::IdleCycles,
+        Counter::RxFrames,
+        Counter::RxBytes,
+        Counter::TxFrames,
+        Counter::TxBytes,
+        Counter::FramesSent,
+        Counter::MessagesSent,
+        Counter::ControlSent,
+        Counter::FramesReceived,
+        Counter::MessagesReceived,
+        Counter::ControlReceived,
+        Counter::FramesCopied,
+        Counter::FramesSliced,
+        Counter::Stalls,
+        Counter::FramesMade,
+        Counter::FramesVerified,
+        Counter::OutOfOrder,
+        Counter::Duplicates,
+        Counter::Corrupt,
+        Counter::Foreign,
+        Counter::Missing,
+    ];
+
+    /// The name used in tables, JSON and telemetry.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Counter::Turns => "turns",
+            Counter::IdleTurns => "idle_turns",
+            Counter::BusyCycles => "busy_cycles",
+            Counter::IdleCycles => "idle_cycles",
+            Counter::RxFrames => "rx_frames",
+            Counter::RxBytes => "rx_bytes",
+            Counter::TxFrames => "tx_frames",
+            Counter::TxBytes => "tx_bytes",
+            Counter::FramesSent => "frames_sent",
+            Counter::MessagesSent => "messages_sent",
+            Counter::ControlSent => "control_sent",
+            Counter::FramesReceived => "frames_received",
+            Counter::MessagesReceived => "messages_received",
+            Counter::ControlReceived => "control_received",
+            Counter::FramesCopied => "frames_copied",
+            Counter::FramesSliced => "frames_sliced",
+            Counter::Stalls => "stalls",
+            Counter::FramesMade => "frames_made",
+            Counter::FramesVerified => "frames_verified",
+            Counter::OutOfOrder => "out_of_order",
+            Counter::Duplicates => "duplicates",
+            Counter::Corrupt => "corrupt",
+            Counter::Foreign => "foreign",
+            Counter::Missing => "missing",
+        }
+    }
+}
+
+/// Why a frame went no further.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[repr(usize)]
+pub enum DropReason {
+    /// Shorter than an Ethernet header.
+    Runt,
+    /// Longer than a message to the peer may be.
+    Oversize,
+    /// No queue pair to the peer is alive, or the one that carried the frame died under it.
+    PathDown,
+    /// The peer has granted no credit (`on_full = "drop"`).
+    NoCredit,
+    /// The send queue is full (`on_full = "drop"`).
+    QueueFull,
+    /// The flow table has no place for the flow (`on_flow_table_full = "drop"`).
+    FlowTableFull,
+    /// A pool had no buffer.
+    PoolDry,
+    /// A message from the peer that does not hold together (counted once a message).
+    Malformed,
+    /// A message of an earlier connection (counted once a message).
+    StaleGeneration,
+    /// The TX queue took nothing for too long.
+    TxFull,
+    /// The drain deadline passed.
+    Drained,
+    /// Sent by the peer and never arrived (UC, UD, or a connection that broke).
+    LostInTransit,
+    /// The service has no use for frames on this port.
+    NotWanted,
+}
+
+impl DropReason {
+    /// All reasons, in order of their numbers.
+    pub const ALL: [DropReason; 13] = [
+        DropReason::Runt,
+        DropReason::Oversize,
+        DropReason::PathDown,
+        DropReason::NoCredit,
+        DropReason::QueueFull,
+        DropReason::FlowTableFull,
+        DropReason::PoolDry,
+        DropReason::Malformed,
+        DropReason::StaleGeneration,
+        DropReason::TxFull,
+        DropReason::Drained,
+        DropReason::LostInTransit,
+        DropReason::NotWanted,
+    ];
+
+    /// The name used in tables, JSON and telemetry.
+    pub const fn name(self) -> &'static str {
+        match self {
+            DropReason::Runt => "runt",
+            DropReason::Oversize => "oversize",
+            DropReason::PathDown => "path_down",
+            DropReason::NoCredit => "no_credit",
+            DropReason::QueueFull => "queue_full",
+            DropReason::FlowTableFull => "flow_table_full",
+            DropReason::PoolDry => "pool_dry",
+            DropReason::Malformed => "malformed",
+            DropReason::StaleGeneration => "stale_generation",
+            DropReason::TxFull => "tx_full",
+            DropReason::Drained => "drained",
+            DropReason::LostInTransit => "lost_in_transit",
+            DropReason::NotWanted => "not_wanted",
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::HashSet;
+
+    #[test]
+    fn lists_are_complete_and_names_unique() {
+        assert!(Counter::ALL.iter().enumerate().all(|(i, c)| *c as usize == i));
+        assert!(DropReason::ALL.iter().enumerate().all(|(i, r)| *r as usize == i));
+        let names: HashSet<_> =
+            Counter::ALL.iter().map(|c| c.name()).chain(DropReason::ALL.iter().map(|r| r.name())).collect();
+        assert_eq!(names.len(), Counter::ALL.len() + DropReason::ALL.len());
+    }
+}

@@ -1,0 +1,10 @@
+//! What is counted, by whom, and how it is read.
+//!
+//! A worker counts in a [`Tally`] of its own and copies it into a [`Board`] now and then; everybody else reads the
+//! board. Every counter has one writer, so no instruction on the hot path is locked.
+
+mod counter;
+mod tally;
+
+pub use counter::{Counter, DropReason};
+pub use tally::{Board, Snapshot, Tally};
