@@ -6,6 +6,7 @@
 //! |---|---|
 //! | [`buf`], [`heap`] | the buffer contract and its twin on plain memory |
 //! | [`inflight`] | owners of posted buffers |
+//! | [`loopback`] | a device made of memory, for both ends in one process |
 //! | [`wr`] | work requests and completions |
 //! | [`mem`] | arenas, windows, regions, rights, keys |
 //! | [`qp`] | states of a queue pair and its bring-up |
@@ -18,6 +19,7 @@ pub mod buf;
 pub mod cm;
 pub mod heap;
 pub mod inflight;
+pub mod loopback;
 pub mod mem;
 pub mod qp;
 pub mod suite;

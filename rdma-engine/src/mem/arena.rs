@@ -61,6 +61,7 @@ unsafe impl Send for Mapping {}
 // SAFETY: as above.
 unsafe impl Sync for Mapping {}
 
+#[cfg(not(miri))]
 const HUGE: usize = 2 << 20;
 
 impl Arena {

@@ -148,6 +148,7 @@ fn send_inv<R: Rig>(rig: &mut R) {
     let got = s.wait_ok(B, r);
     let expected = Received { invalidated: Some(region.rkey()), ..Received::default() };
     assert_eq!((got.done, contents(&got.buf)), (Done::Received(expected), b"taken".to_vec()));
+    drop(got);
     s.wait_ok(A, c);
     s.fetch(A, pair.qp[A], Op::Read(region.slice(0, 8).expect("inside")));
     assert_eq!(s.wait(A, 1)[0].status, crate::wr::Status::RemAccessErr);

@@ -116,7 +116,7 @@ impl<'r, R: Rig> Session<'r, R> {
 
     /// Both ends with such a worker.
     pub fn open_with(rig: &'r mut R, worker: &WorkerSpec) -> Self {
-        let nodes = rig.open(&NodeSpec { buffers: 1024, room: 512 });
+        let nodes = rig.open(&NodeSpec { buffers: 1024, room: 2048 });
         let end = |Node { device, pool }: Node<R::Device, R::Pool>| {
             let transport = device.create_worker(0, worker).expect("a worker");
             End { done: VecDeque::new(), transport, device, pool }
