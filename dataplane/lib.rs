@@ -1,7 +1,10 @@
 //! The Isthmus application: configuration, workers, services and control.
 
+pub mod bridge;
 pub mod classify;
+pub mod fabric;
 pub mod flow;
 pub mod prefetch;
 pub mod service;
 pub mod stats;
+pub mod worker;

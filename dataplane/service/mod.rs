@@ -1,5 +1,6 @@
 //! Services: what a worker does with frames and completions.
 
+pub mod any;
 pub mod outbox;
 pub mod relay;
 pub mod traffic;
@@ -21,10 +22,12 @@ pub type Burst<B> = ArrayVec<B, BURST>;
 /// Where a service takes buffers from.
 #[derive(Clone, Debug)]
 pub struct Pools<P> {
-    /// Buffers for single frames, and headers for slices.
+    /// Buffers for single frames.
     pub frames: P,
     /// Buffers for whole messages: posted receives.
     pub messages: P,
+    /// Headers for slices of messages.
+    pub slices: P,
 }
 
 /// What a service may use in a call.
@@ -56,11 +59,6 @@ pub trait Service<T: Transport, P: Pool<Buf = T::Buf>> {
 
     /// False while the service cannot take frames: the RX queue is not polled then, and its ring is the backlog.
     fn wants_rx(&self) -> bool {
-        true
-    }
-
-    /// False while the service cannot take completions.
-    fn wants_completions(&self) -> bool {
         true
     }
 }

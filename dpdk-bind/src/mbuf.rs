@@ -16,7 +16,7 @@ use core::sync::atomic::Ordering;
 use dpdk_sys::{self as sys, MbufHeader};
 
 pub use offload::{Checksum, TxL3, TxL4, TxOffload};
-pub use segments::{Segments, SegmentsMut};
+pub use segments::{Segments, SegmentsMut, SpareSegments};
 pub use share::Chain;
 
 /// Bytes in front of the data of a freshly allocated mbuf (`RTE_PKTMBUF_HEADROOM`).

@@ -165,7 +165,7 @@ impl<B: Buf> Relay<B> {
             })
         } else {
             ctx.tally.add(Counter::FramesSliced, 1);
-            ctx.pools.frames.slice(message, 0, length)
+            ctx.pools.slices.slice(message, 0, length)
         };
         match frame {
             Some(frame) => ctx.tx.push(frame).unwrap_or_else(|_| unreachable!("room was seen")),

@@ -1,0 +1,139 @@
+//! Orders from control to a worker and what the worker reports.
+
+use crate::flow::PathIndex;
+use crate::service::relay::{PathLink, PathTotals};
+use crossbeam_queue::ArrayQueue;
+use rdma_engine::types::QpType;
+use rdma_engine::wr::UdDest;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// A path as control knows it: everything of [`PathLink`] but the number its queue pair gets on the worker.
+#[derive(Clone, Copy, Debug)]
+pub struct PathOrder {
+    /// Transport type.
+    pub kind: QpType,
+    /// Number of the connection.
+    pub generation: u32,
+    /// Messages the peer is ready to take.
+    pub peer_credits: u32,
+    /// Receives to post.
+    pub recv_depth: u32,
+    /// Bytes of a message.
+    pub message_bytes: u32,
+    /// Segments of a message.
+    pub max_segments: u16,
+    /// Where datagrams go.
+    pub ud: Option<UdDest>,
+}
+
+impl PathOrder {
+    /// The link once the queue pair has its place.
+    pub fn link(self, qp: rdma_engine::wr::QpId) -> PathLink {
+        let PathOrder { kind, generation, peer_credits, recv_depth, message_bytes, max_segments, ud } = self;
+        PathLink { qp, kind, generation, peer_credits, recv_depth, message_bytes, max_segments, ud }
+    }
+}
+
+/// An order to a worker.
+#[derive(Debug)]
+pub enum Order<Q> {
+    /// Use this queue pair: attach it, post its receives.
+    Attach {
+        /// Which path.
+        path: PathIndex,
+        /// The queue pair, in RTS.
+        qp: Q,
+        /// Its numbers.
+        order: PathOrder,
+    },
+    /// The peer is ready: send.
+    Ready(PathIndex),
+    /// The connection behind the path is gone.
+    Fail(PathIndex),
+    /// Take nothing new and finish.
+    Drain,
+    /// The deadline has passed: give up what is left.
+    Abandon,
+    /// Return.
+    Stop,
+}
+
+/// What a worker reports.
+#[derive(Debug)]
+pub enum Report<Q> {
+    /// The path has its receives posted.
+    Armed(PathIndex),
+    /// The queue pair could not be attached.
+    Refused(PathIndex, Q),
+    /// The path is free again; here is its queue pair.
+    Down {
+        /// Which path.
+        path: PathIndex,
+        /// The queue pair, nothing in flight.
+        qp: Q,
+        /// True if both sides had said that nothing more would come.
+        clean: bool,
+        /// What it carried.
+        totals: PathTotals,
+    },
+    /// The drain is done.
+    Drained,
+}
+
+/// The two queues between control and one worker. Bounded: control gives few orders at a time, and a worker keeps a
+/// report it has no place for.
+#[derive(Debug)]
+pub struct Mailbox<Q> {
+    orders: ArrayQueue<Order<Q>>,
+    reports: ArrayQueue<Report<Q>>,
+    /// Set with every order, so that a worker need not touch the queue to know that it is empty.
+    mail: AtomicBool,
+}
+
+impl<Q> Mailbox<Q> {
+    /// A mailbox for a worker with this many paths.
+    pub fn new(paths: usize) -> Arc<Self> {
+        let capacity = 4 * paths + 8;
+        Arc::new(Mailbox {
+            orders: ArrayQueue::new(capacity),
+            reports: ArrayQueue::new(capacity),
+            mail: AtomicBool::new(false),
+        })
+    }
+
+    /// Gives an order; it comes back if the worker has too many to carry out.
+    pub fn order(&self, order: Order<Q>) -> Result<(), Order<Q>> {
+        let result = self.orders.push(order);
+        self.mail.store(true, Ordering::Release);
+        result
+    }
+
+    /// The next report.
+    pub fn report(&self) -> Option<Report<Q>> {
+        self.reports.pop()
+    }
+
+    /// True if orders may be waiting.
+    #[inline]
+    pub fn has_mail(&self) -> bool {
+        self.mail.load(Ordering::Relaxed)
+    }
+
+    /// The next order; for the worker.
+    pub fn next_order(&self) -> Option<Order<Q>> {
+        if !self.mail.swap(false, Ordering::Acquire) {
+            return None;
+        }
+        let order = self.orders.pop();
+        if !self.orders.is_empty() {
+            self.mail.store(true, Ordering::Release);
+        }
+        order
+    }
+
+    /// Reports to control; the report comes back if control is behind.
+    pub fn tell(&self, report: Report<Q>) -> Result<(), Report<Q>> {
+        self.reports.push(report)
+    }
+}

@@ -1,0 +1,274 @@
+//! One worker of one node: the schedule.
+
+use super::mailbox::{Mailbox, Order, Report};
+use super::ports::PortLane;
+use crate::bridge::{Packet, PacketPool};
+use crate::fabric::Fabric;
+use crate::service::any::AnyService;
+use crate::service::outbox::Outbox;
+use crate::service::{Burst, Context, Pools, Service};
+use crate::stats::{Board, Counter, Tally};
+use rdma_engine::transport::{Completions, Transport};
+use rdma_engine::types::Time;
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+/// Turns between two looks at mailbox and timers.
+const TICK_TURNS: u64 = 256;
+
+/// Everything a worker of one node owns.
+pub struct Role<T: Transport<Buf = Packet>> {
+    /// The node's name.
+    pub name: String,
+    /// Number of this worker in its node.
+    pub worker: usize,
+    /// What it does.
+    pub service: AnyService<Packet>,
+    /// Its RDMA side.
+    pub fabric: Fabric<T>,
+    /// Its client port.
+    pub port: PortLane,
+    /// Its port for RoCE frames, where the transport is ours and has one of its own.
+    pub fabric_port: Option<PortLane>,
+    /// Its buffers.
+    pub pools: Pools<PacketPool>,
+    /// What others see of its counts.
+    pub board: Arc<Board>,
+    /// Its orders and reports.
+    pub mailbox: Arc<Mailbox<T::Qp>>,
+}
+
+/// A role at work.
+pub struct RoleLoop<T: Transport<Buf = Packet>> {
+    role: Role<T>,
+    tally: Tally,
+    outbox: Outbox<Packet>,
+    fabric_outbox: Outbox<Packet>,
+    burst: Burst<Packet>,
+    completions: Completions<Packet>,
+    /// Reports control had no place for.
+    unsaid: VecDeque<Report<T::Qp>>,
+    draining: bool,
+    stopped: bool,
+    turns: u64,
+}
+
+impl<T: Transport<Buf = Packet>> RoleLoop<T> {
+    /// Ready for its first turn.
+    pub fn new(role: Role<T>) -> Self {
+        RoleLoop {
+            role,
+            tally: Tally::default(),
+            outbox: Outbox::default(),
+            fabric_outbox: Outbox::default(),
+            burst: Burst::new(),
+            completions: Completions::new(),
+            unsaid: VecDeque::new(),
+            draining: false,
+            stopped: false,
+            turns: 0,
+        }
+    }
+
+    /// True after an order to stop.
+    pub fn is_stopped(&self) -> bool {
+        self.stopped
+    }
+
+    /// The role, and its last counts published, when its loop has ended.
+    pub fn finish(self) -> Role<T> {
+        self.role.board.publish(&self.tally);
+        self.role
+    }
+
+    /// One turn; true if it found anything to do.
+    #[inline]
+    pub fn run_once(&mut self, now: Time) -> bool {
+        let mut busy = self.take_frames(now);
+        busy |= self.serve(now);
+        busy |= self.complete(now);
+        busy |= self.send_frames(now);
+        self.turns += 1;
+        if self.turns.is_multiple_of(TICK_TURNS) || self.role.mailbox.has_mail() {
+            self.tick(now);
+        }
+        busy
+    }
+
+    /// Adds a turn's cycles to the ledger.
+    #[inline]
+    pub fn account(&mut self, cycles: u64, busy: bool) {
+        self.tally.add(Counter::Turns, 1);
+        if busy {
+            self.tally.add(Counter::BusyCycles, cycles);
+        } else {
+            self.tally.add(Counter::IdleTurns, 1);
+            self.tally.add(Counter::IdleCycles, cycles);
+        }
+    }
+
+    /// RX bursts: the client port's to the service, the fabric port's to the transport.
+    #[inline]
+    fn take_frames(&mut self, now: Time) -> bool {
+        let Role { service, fabric, port, fabric_port, .. } = &mut self.role;
+        // A burst may be left from the look before a sleep.
+        let mut any = !self.burst.is_empty();
+        if !any && Service::<Fabric<T>, PacketPool>::wants_rx(service) {
+            any = port.receive(&mut self.tally, |packet| self.burst.push(packet)) > 0;
+        }
+        if let Some(lane) = fabric_port {
+            any |= lane.receive(&mut self.tally, |frame| fabric.ingress(now, frame)) > 0;
+        }
+        any
+    }
+
+    /// The service's turn, then the doorbells.
+    #[inline]
+    fn serve(&mut self, now: Time) -> bool {
+        let (service, mut ctx, burst) = self.parts(now);
+        let any = service.on_burst(&mut ctx, burst);
+        self.role.fabric.flush(now, &mut self.fabric_outbox);
+        any
+    }
+
+    /// Completions to the service.
+    #[inline]
+    fn complete(&mut self, now: Time) -> bool {
+        let mut completions = std::mem::take(&mut self.completions);
+        let n = self.role.fabric.poll(now, &mut completions);
+        if n > 0 {
+            let (service, mut ctx, _) = self.parts(now);
+            for completion in completions.drain(..) {
+                service.on_completion(&mut ctx, completion);
+            }
+        }
+        self.completions = completions;
+        n > 0
+    }
+
+    #[inline]
+    fn send_frames(&mut self, now: Time) -> bool {
+        let mut any = self.role.port.transmit(now, &mut self.outbox, &mut self.tally);
+        if let Some(lane) = &mut self.role.fabric_port {
+            any |= lane.transmit(now, &mut self.fabric_outbox, &mut self.tally);
+        }
+        any
+    }
+
+    /// Mailbox, timers, counters out.
+    pub fn tick(&mut self, now: Time) {
+        while let Some(order) = self.role.mailbox.next_order() {
+            self.carry_out(now, order);
+        }
+        let (service, mut ctx, _) = self.parts(now);
+        service.on_tick(&mut ctx);
+        self.take_down_paths(now);
+        self.report_drained();
+        while let Some(report) = self.unsaid.pop_front() {
+            if let Err(back) = self.role.mailbox.tell(report) {
+                self.unsaid.push_front(back);
+                break;
+            }
+        }
+        self.role.board.publish(&self.tally);
+    }
+
+    fn carry_out(&mut self, now: Time, order: Order<T::Qp>) {
+        match order {
+            Order::Attach { path, qp, order } => match self.role.fabric.attach(qp) {
+                Ok(id) => {
+                    let (service, mut ctx, _) = self.parts(now);
+                    if let Some(relay) = service.relay() {
+                        relay.attach(&mut ctx, path, order.link(id));
+                    }
+                    self.role.fabric.flush(now, &mut self.fabric_outbox);
+                    self.unsaid.push_back(Report::Armed(path));
+                }
+                Err(qp) => self.unsaid.push_back(Report::Refused(path, qp)),
+            },
+            Order::Ready(path) => {
+                if let Some(relay) = self.role.service.relay() {
+                    relay.path_ready(path);
+                }
+            }
+            Order::Fail(path) => {
+                let (service, mut ctx, _) = self.parts(now);
+                if let Some(relay) = service.relay() {
+                    relay.fail(&mut ctx, path);
+                }
+            }
+            Order::Drain => {
+                self.draining = true;
+                self.role.service.drain();
+            }
+            Order::Abandon => {
+                let (service, mut ctx, _) = self.parts(now);
+                service.abandon(&mut ctx);
+            }
+            Order::Stop => self.stopped = true,
+        }
+    }
+
+    /// Hands queue pairs that nothing uses any more back to control.
+    fn take_down_paths(&mut self, now: Time) {
+        loop {
+            let (service, mut ctx, _) = self.parts(now);
+            let Some(relay) = service.relay() else { return };
+            let Some((path, link, clean)) = relay.take_down(&mut ctx) else { return };
+            let totals = relay.path_totals(path);
+            let qp = self.role.fabric.detach(link.qp).expect("nothing of it is in flight");
+            self.unsaid.push_back(Report::Down { path, qp, clean, totals });
+        }
+    }
+
+    fn report_drained(&mut self) {
+        let sent = self.outbox.is_empty() && self.role.port.frames_waiting() == 0;
+        if self.draining && sent && self.role.service.is_drained() {
+            self.draining = false;
+            self.unsaid.push_back(Report::Drained);
+        }
+    }
+
+    /// Arms the transport before a sleep and names what wakes it; false if there is work already, or a timer that must
+    /// not be slept through.
+    pub fn arm(&mut self, wake: impl FnOnce(std::os::fd::RawFd)) -> bool {
+        let Fabric::Wired(transport) = &mut self.role.fabric else { return true };
+        match transport.event_fd() {
+            Some(fd) => {
+                wake(fd);
+                transport.arm()
+            }
+            // Nothing wakes us: the sleep is a bounded one anyway.
+            None => true,
+        }
+    }
+
+    /// Takes the events that ended a sleep.
+    pub fn acknowledge(&mut self) {
+        self.role.fabric.acknowledge();
+    }
+
+    /// Takes a burst into the service's hands if there is one: the second look before a sleep.
+    pub fn has_frames(&mut self) -> bool {
+        let Role { service, port, .. } = &mut self.role;
+        self.burst.is_empty()
+            && Service::<Fabric<T>, PacketPool>::wants_rx(service)
+            && port.receive(&mut self.tally, |packet| self.burst.push(packet)) > 0
+    }
+
+    /// The service and what it may use, borrowed apart.
+    #[inline]
+    fn parts(
+        &mut self,
+        now: Time,
+    ) -> (&mut AnyService<Packet>, Context<'_, Fabric<T>, PacketPool>, &mut Burst<Packet>) {
+        let ctx = Context {
+            now,
+            transport: &mut self.role.fabric,
+            tx: &mut self.outbox,
+            pools: &self.role.pools,
+            tally: &mut self.tally,
+        };
+        (&mut self.role.service, ctx, &mut self.burst)
+    }
+}
