@@ -2,8 +2,10 @@
 
 pub mod bridge;
 pub mod classify;
+pub mod config;
 pub mod fabric;
 pub mod flow;
+pub mod plan;
 pub mod prefetch;
 pub mod service;
 pub mod stats;

@@ -1,0 +1,376 @@
+//! The RDMA side of a node, apart from depths and peers: transport, packet size, key, times.
+
+use std::net::{IpAddr, SocketAddr};
+
+use serde::Serialize;
+
+use super::Hardware;
+use super::bounds::{ROCE_OVERHEAD_V4_BYTES, ROCE_OVERHEAD_V6_BYTES};
+use super::ledger::{Ledger, fabric_at};
+use super::limits::rdma_of;
+use super::nodes::DraftNode;
+use super::ports::Draft;
+use crate::config::{Cidr, FabricKeys, HostPort, InterfaceAddress, KeySource, QpKind, TransportKind};
+
+/// The RDMA side of a node.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct PlanFabric {
+    /// What carries the messages.
+    pub transport: PlanTransport,
+    /// Who is at the other end and how it is reached.
+    pub peer: PlanPeer,
+    /// Pre-shared key; `None` only within one process.
+    pub key: Option<KeySource>,
+    /// Networks that a peer may come from; empty = any.
+    pub allow: Vec<Cidr>,
+    /// Times of the connection.
+    pub timing: PlanTiming,
+    /// Queue pairs and their depths.
+    pub qp: PlanQp,
+    /// Largest payload of one packet in bytes; `None` = the active MTU of the device, not yet known.
+    pub pmtu: Option<u32>,
+    /// DSCP of the packets.
+    pub dscp: u8,
+}
+
+/// What carries the messages, with what only that transport needs.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum PlanTransport {
+    /// An RDMA device of the kernel.
+    Verbs {
+        /// Its name; `None` = the only active one.
+        device: Option<String>,
+        /// Physical port from 1.
+        port: u8,
+        /// Pinned GID index; `None` = by rule.
+        gid_index: Option<u8>,
+    },
+    /// RoCEv2 of our own.
+    Soft(PlanSoft),
+    /// Within this process.
+    Loopback,
+}
+
+impl PlanTransport {
+    /// Which transport.
+    pub fn kind(&self) -> TransportKind {
+        match self {
+            Self::Verbs { .. } => TransportKind::Verbs,
+            Self::Soft(_) => TransportKind::Soft,
+            Self::Loopback => TransportKind::Loopback,
+        }
+    }
+}
+
+/// What the soft transport needs.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct PlanSoft {
+    /// Port that carries the RoCE packets, index into [`Plan::ports`].
+    pub port: usize,
+    /// Own addresses.
+    pub addresses: Vec<InterfaceAddress>,
+    /// Next hop for peers outside the prefixes.
+    pub gateway: Option<IpAddr>,
+    /// VLAN id.
+    pub vlan: Option<u16>,
+    /// Largest IP packet in bytes.
+    pub mtu: u16,
+}
+
+/// The other end of a node's QPs.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum PlanPeer {
+    /// It comes to us.
+    Listen(SocketAddr),
+    /// We go to it.
+    Connect(HostPort),
+    /// It is a node of this process, index into [`Plan::nodes`].
+    InProcess(usize),
+}
+
+/// Times of a connection in milliseconds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct PlanTiming {
+    /// One connection attempt.
+    pub connect_timeout_ms: u32,
+    /// Between two signs of life; a peer silent for three is lost.
+    pub keepalive_ms: u32,
+    /// First pause before a new attempt; doubled from there.
+    pub reconnect_min_ms: u32,
+    /// Longest pause between two attempts.
+    pub reconnect_max_ms: u32,
+}
+
+/// Queue pairs of a node and their depths.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct PlanQp {
+    /// Their type.
+    pub kind: QpKind,
+    /// QPs of the whole node.
+    pub count: u32,
+    /// Requests in flight on one QP.
+    pub send_depth: u32,
+    /// Receives posted on one QP, or on the worker's shared receive queue.
+    pub recv_depth: u32,
+    /// One receive queue per worker instead of one per QP.
+    pub srq: bool,
+    /// Entries of each worker's completion queue.
+    pub cq_depth: u32,
+    /// Segments of one work request.
+    pub max_sge: u32,
+    /// Bytes that may be copied into a work request.
+    pub max_inline: u32,
+    /// Every how many requests a completion is asked for.
+    pub signal_every: u32,
+    /// READs and atomics outstanding on one QP.
+    pub read_depth: u8,
+    /// Resends before the QP fails, 0 to 7.
+    pub retry: u8,
+    /// Waits for a receive of the peer, 0 to 7; 7 = for ever.
+    pub rnr_retry: u8,
+    /// Wire code of the RNR timer, 0 to 31.
+    pub rnr_timer_code: u8,
+    /// Wire code of the acknowledgement timeout: 4.096 us x 2^code.
+    pub ack_timeout_code: u8,
+}
+
+/// Packet sizes of the standard.
+const PMTUS: [u32; 5] = [256, 512, 1024, 2048, 4096];
+/// Packet size that only two of our own ends agree on.
+const PRIVATE_PMTU: u32 = 8192;
+
+/// The transport with what only it needs.
+pub(super) fn transport(
+    keys: &FabricKeys,
+    index: usize,
+    node: &DraftNode,
+    ports: &Draft,
+    ledger: &mut Ledger,
+) -> PlanTransport {
+    match keys.transport {
+        Some(TransportKind::Verbs) => verbs(keys, index, ledger),
+        Some(TransportKind::Soft) => PlanTransport::Soft(soft(keys, index, node, ports, ledger)),
+        Some(TransportKind::Loopback) | None => PlanTransport::Loopback,
+    }
+}
+
+fn verbs(keys: &FabricKeys, index: usize, ledger: &mut Ledger) -> PlanTransport {
+    let at = |key| fabric_at(index, key);
+    let device = keys.verbs.device.clone();
+    if device.as_deref().is_some_and(|name| name.is_empty() || name.contains(char::is_whitespace)) {
+        let remedy = "write its name as `isthmus devices` shows it, or leave the key out";
+        ledger.refuse(at("verbs.device"), "no name of an RDMA device", remedy);
+    }
+    let port = ledger.number(at("verbs.port"), keys.verbs.port, 1, 1..=255, "");
+    let gid = keys.verbs.gid_index;
+    let gid = gid.map(|gid| ledger.number(at("verbs.gid_index"), Some(gid), gid, 0..=255, ""));
+    let small = |value| u8::try_from(value).unwrap_or(u8::MAX);
+    PlanTransport::Verbs { device, port: small(port), gid_index: gid.map(small) }
+}
+
+fn soft(keys: &FabricKeys, index: usize, node: &DraftNode, ports: &Draft, ledger: &mut Ledger) -> PlanSoft {
+    let at = |key| fabric_at(index, key);
+    let port = node.soft_port.unwrap_or(0);
+    let port_mtu = ports.ports.get(port).map_or(1500, |draft| u32::from(draft.port.mtu));
+    let mtu = ledger.number(at("soft.mtu"), keys.soft.mtu, port_mtu, 320..=9216, "bytes");
+    if mtu > port_mtu && node.soft_port.is_some() {
+        let what = format!("the port's mtu is {port_mtu}");
+        ledger.refuse(at("soft.mtu"), what, format!("set mtu = {port_mtu} or less, or raise the port's mtu"));
+    }
+    let addresses = soft_addresses(keys, index, ledger);
+    let vlan = keys.soft.vlan.map(|id| ledger.number(at("soft.vlan"), Some(id), id, 1..=4094, ""));
+    PlanSoft {
+        port,
+        gateway: gateway(keys, index, &addresses, ledger),
+        addresses,
+        vlan: vlan.and_then(|id| u16::try_from(id).ok()),
+        mtu: u16::try_from(mtu).unwrap_or(u16::MAX),
+    }
+}
+
+fn soft_addresses(keys: &FabricKeys, index: usize, ledger: &mut Ledger) -> Vec<InterfaceAddress> {
+    let at = fabric_at(index, "soft.addresses");
+    let mut addresses: Vec<InterfaceAddress> = Vec::new();
+    for text in keys.soft.addresses.iter().flatten() {
+        match text.parse() {
+            Ok(address) if addresses.contains(&address) => {
+                ledger.refuse(at.clone(), format!("{text} is listed twice"), "list each address once");
+            }
+            Ok(address) => addresses.push(address),
+            Err(error) => {
+                ledger.refuse(at.clone(), format!("\"{text}\": {error}"), "write \"192.0.2.1/24\"");
+            }
+        }
+    }
+    if keys.soft.addresses.as_ref().is_none_or(Vec::is_empty) {
+        let remedy = "give the port an address with prefix: addresses = [\"192.0.2.1/24\"]";
+        ledger.refuse(at, "the soft transport needs an address of its own", remedy);
+    }
+    addresses
+}
+
+fn gateway(
+    keys: &FabricKeys,
+    index: usize,
+    addresses: &[InterfaceAddress],
+    ledger: &mut Ledger,
+) -> Option<IpAddr> {
+    let text = keys.soft.gateway.as_ref()?;
+    let at = fabric_at(index, "soft.gateway");
+    let Ok(gateway) = text.parse::<IpAddr>() else {
+        ledger.refuse(at, "no IP address", "write the next hop's address, or leave it out");
+        return None;
+    };
+    if !addresses.is_empty() && !addresses.iter().any(|own| own.reaches(gateway)) {
+        ledger.refuse(at, "in none of the subnets of `addresses`", "name a neighbour, or leave it out");
+    }
+    Some(gateway)
+}
+
+/// Largest payload of one packet; `None` = the active MTU of a device that is not known yet.
+pub(super) fn pmtu(
+    keys: &FabricKeys,
+    index: usize,
+    name: &str,
+    transport: &PlanTransport,
+    hardware: Option<&Hardware>,
+    ledger: &mut Ledger,
+) -> Option<u32> {
+    let fits = match transport {
+        PlanTransport::Verbs { device, port, .. } => {
+            rdma_of(device.as_deref(), *port, hardware).map(|limits| limits.active_mtu)
+        }
+        PlanTransport::Soft(soft) => Some(u32::from(soft.mtu).saturating_sub(roce_overhead(soft))),
+        PlanTransport::Loopback => None,
+    };
+    let Some(wanted) = keys.pmtu else {
+        let default = derived_pmtu(transport, fits);
+        let result =
+            default.map_or("the active MTU of the device".to_owned(), |bytes| format!("{bytes} bytes"));
+        let room = fits.map_or("room not known here".to_owned(), |room| format!("room for {room} bytes"));
+        ledger.rule("pmtu", format!("node {name}"), format!("pmtu not set, {room}"), result);
+        return default;
+    };
+    check_pmtu(wanted, index, transport, fits, ledger);
+    Some(wanted.clamp(PMTUS[0], PRIVATE_PMTU))
+}
+
+fn derived_pmtu(transport: &PlanTransport, fits: Option<u32>) -> Option<u32> {
+    match (transport, fits) {
+        (PlanTransport::Loopback, _) => Some(4096),
+        (_, Some(room)) => Some(PMTUS.into_iter().rev().find(|pmtu| *pmtu <= room).unwrap_or(PMTUS[0])),
+        (_, None) => None,
+    }
+}
+
+fn check_pmtu(wanted: u32, index: usize, transport: &PlanTransport, fits: Option<u32>, ledger: &mut Ledger) {
+    let at = || fabric_at(index, "pmtu");
+    let private = wanted == PRIVATE_PMTU && matches!(transport, PlanTransport::Soft(_));
+    if !private && !PMTUS.contains(&wanted) {
+        let remedy = "choose 256, 512, 1024, 2048 or 4096; 8192 between two Isthmus ends on soft";
+        ledger.refuse(at(), "not a packet size of RoCE", remedy);
+        return;
+    }
+    let (PlanTransport::Soft(soft), Some(room)) = (transport, fits) else { return };
+    if wanted > room {
+        let overhead = roce_overhead(soft);
+        let what = format!("with {overhead} bytes of headers it exceeds the mtu of {}", soft.mtu);
+        let remedy = format!("lower pmtu, or raise the port's mtu to {}", wanted + overhead);
+        ledger.refuse(at(), what, remedy);
+    }
+}
+
+fn roce_overhead(soft: &PlanSoft) -> u32 {
+    let v6 = soft.addresses.iter().any(|own| own.address.is_ipv6());
+    if v6 { ROCE_OVERHEAD_V6_BYTES } else { ROCE_OVERHEAD_V4_BYTES }
+}
+
+/// Where the pre-shared key comes from; `None` only within one process.
+pub(super) fn key(keys: &FabricKeys, index: usize, ledger: &mut Ledger) -> Option<KeySource> {
+    match (&keys.key, &keys.key_file) {
+        (Some(_), Some(_)) => {
+            let what = "key and key_file are both given";
+            ledger.refuse(fabric_at(index, "key_file"), what, "keep one of them");
+            None
+        }
+        (Some(key), None) => {
+            let bytes = key.expose().len();
+            if bytes < crate::config::MIN_KEY_BYTES {
+                let what = format!("{bytes} bytes are too short for a key");
+                let remedy =
+                    format!("use {} or more: head -c 32 /dev/urandom | base64", crate::config::MIN_KEY_BYTES);
+                ledger.refuse(fabric_at(index, "key"), what, remedy);
+            }
+            Some(KeySource::Inline(key.clone()))
+        }
+        (None, Some(path)) => {
+            if path.is_empty() {
+                ledger.refuse(fabric_at(index, "key_file"), "no path", "name the file that holds the key");
+            }
+            Some(KeySource::File(path.into()))
+        }
+        (None, None) if keys.transport == Some(TransportKind::Loopback) => None,
+        (None, None) => {
+            let remedy = "set key_file (or key) to the same secret at both ends";
+            ledger.refuse(
+                fabric_at(index, "key_file"),
+                "peers are authenticated by a pre-shared key",
+                remedy,
+            );
+            None
+        }
+    }
+}
+
+/// Networks that a peer may come from.
+pub(super) fn allow(keys: &FabricKeys, index: usize, ledger: &mut Ledger) -> Vec<Cidr> {
+    let mut allowed = Vec::new();
+    for text in keys.allow.iter().flatten() {
+        match text.parse() {
+            Ok(network) => allowed.push(network),
+            Err(error) => {
+                let what = format!("\"{text}\": {error}");
+                ledger.refuse(fabric_at(index, "allow"), what, "list networks: allow = [\"10.9.0.0/24\"]");
+            }
+        }
+    }
+    if keys.allow.as_ref().is_some_and(Vec::is_empty) {
+        ledger.refuse(fabric_at(index, "allow"), "nobody may connect", "list networks, or leave it out");
+    }
+    allowed
+}
+
+/// Times of the connection.
+pub(super) fn timing(keys: &FabricKeys, index: usize, ledger: &mut Ledger) -> PlanTiming {
+    let at = |key| fabric_at(index, key);
+    let timing = PlanTiming {
+        connect_timeout_ms: ledger.number(
+            at("connect_timeout_ms"),
+            keys.connect_timeout_ms,
+            1000,
+            10..=600_000,
+            "ms",
+        ),
+        keepalive_ms: ledger.number(at("keepalive_ms"), keys.keepalive_ms, 100, 10..=60_000, "ms"),
+        reconnect_min_ms: ledger.number(at("reconnect_min_ms"), keys.reconnect_min_ms, 20, 1..=60_000, "ms"),
+        reconnect_max_ms: ledger.number(
+            at("reconnect_max_ms"),
+            keys.reconnect_max_ms,
+            500,
+            1..=600_000,
+            "ms",
+        ),
+    };
+    if timing.reconnect_min_ms > timing.reconnect_max_ms {
+        let what = format!("above reconnect_max_ms = {}", timing.reconnect_max_ms);
+        ledger.refuse_value(
+            at("reconnect_min_ms"),
+            timing.reconnect_min_ms,
+            what,
+            "raise the one or lower the other",
+        );
+    }
+    timing
+}

@@ -1,0 +1,127 @@
+//! Memory: how much all of it takes, and on which pages.
+
+use super::ledger::Ledger;
+use super::{Hardware, PlanLink, PlanMemory, PlanNode, PlanPool, PlanPort, PlanService, PortSource};
+use crate::config::{Config, Hugepages, KeyPath};
+
+/// `struct rte_mbuf` and the header that a pool puts before it.
+const MBUF_BYTES: u64 = 128 + 64;
+/// One descriptor with the driver's own record of it, generously.
+const DESCRIPTOR_BYTES: u64 = 64;
+/// One slot of an `rte_ring`.
+const SLOT_BYTES: u64 = 8;
+/// EAL's own needs.
+const EAL_BYTES: u64 = 32 << 20;
+/// One entry of the relay's flow table, generously.
+const FLOW_BYTES: u64 = 64;
+/// One queue entry of a QP in our own records.
+const IN_FLIGHT_BYTES: u64 = 64;
+
+/// Memory of a pool in bytes.
+pub(super) fn pool_bytes(count: u64, data_room: u64) -> u64 {
+    let object = MBUF_BYTES + data_room.next_multiple_of(64);
+    count * object + (count + 1).next_power_of_two() * SLOT_BYTES
+}
+
+/// Adds everything up and settles the kind of pages.
+pub(super) fn total(
+    config: &Config,
+    ports: &[PlanPort],
+    links: &[PlanLink],
+    nodes: &[PlanNode],
+    pools: &[PlanPool],
+    hardware: Option<&Hardware>,
+    ledger: &mut Ledger,
+) -> PlanMemory {
+    let pools_bytes = pools.iter().map(PlanPool::bytes).sum::<u64>();
+    let rings_bytes = rings(ports, links);
+    // A tenth for alignment and page ends.
+    let needed_mib = (pools_bytes + rings_bytes + EAL_BYTES) / 10 * 11 / (1 << 20) + 1;
+    let needed_mib = needed_mib.next_multiple_of(2);
+    let eal_mib = wanted(config, needed_mib, ledger);
+    let mut memory = PlanMemory {
+        hugepages: config.eal.hugepages.unwrap_or_default(),
+        pools_bytes,
+        rings_bytes,
+        tables_bytes: nodes.iter().map(tables).sum(),
+        eal_mib,
+    };
+    memory.hugepages = pages(memory.hugepages, eal_mib, hardware, ledger);
+    let inputs = format!(
+        "pools {} + rings {} + EAL {} MiB, and a tenth",
+        mib(pools_bytes),
+        mib(rings_bytes),
+        mib(EAL_BYTES)
+    );
+    ledger.rule("memory", "eal", inputs, format!("{eal_mib} MiB"));
+    memory
+}
+
+/// Bytes as whole MiB, rounded up.
+fn mib(bytes: u64) -> u64 {
+    bytes.div_ceil(1 << 20)
+}
+
+fn wanted(config: &Config, needed_mib: u64, ledger: &mut Ledger) -> u64 {
+    let Some(wanted) = config.eal.memory_mib.map(u64::from) else { return needed_mib };
+    if wanted < needed_mib {
+        let at = vec![KeyPath::top("eal").key("memory_mib")];
+        let what = format!("the plan needs {needed_mib} MiB");
+        let remedy =
+            format!("set memory_mib = {needed_mib} or more, leave it out, or lower depths and ring sizes");
+        ledger.refuse_value(at, wanted, what, remedy);
+    }
+    wanted
+}
+
+fn rings(ports: &[PlanPort], links: &[PlanLink]) -> u64 {
+    let device = ports.iter().filter(|port| !matches!(port.source, PortSource::LinkEnd { .. }));
+    let descriptors =
+        device.map(|port| u64::from(port.queues) * (u64::from(port.rx_desc) + u64::from(port.tx_desc)));
+    let slots = links.iter().map(|link| 2 * u64::from(link.queues) * u64::from(link.ring_size));
+    descriptors.sum::<u64>() * DESCRIPTOR_BYTES + slots.sum::<u64>() * SLOT_BYTES
+}
+
+fn tables(node: &PlanNode) -> u64 {
+    let workers = node.workers.len() as u64;
+    let flows = match &node.service {
+        PlanService::Relay(relay) => u64::from(relay.flow_capacity),
+        PlanService::Source(source) => u64::from(source.flows) / workers.max(1),
+        PlanService::Sink(sink) => u64::from(sink.flows),
+    };
+    let queues = node.fabric.as_ref().map_or(0, |fabric| {
+        let depth = u64::from(fabric.qp.send_depth) + u64::from(fabric.qp.recv_depth);
+        u64::from(fabric.qp.count) * depth
+    });
+    workers * flows * FLOW_BYTES + queues * IN_FLIGHT_BYTES
+}
+
+/// `auto` takes hugepages without files where there are enough of them.
+fn pages(wanted: Hugepages, needed_mib: u64, hardware: Option<&Hardware>, ledger: &mut Ledger) -> Hugepages {
+    let free = hardware.and_then(|hardware| hardware.hugepages_free_mib);
+    match (wanted, free) {
+        (Hugepages::Auto, Some(free)) => {
+            let enough = free >= needed_mib;
+            let result = if enough { "in-memory" } else { "no-huge: slower, set up hugepages" };
+            let inputs = format!("{free} MiB of hugepages free, {needed_mib} needed");
+            ledger.rule("hugepages", "eal", inputs, result);
+            if enough { Hugepages::InMemory } else { Hugepages::NoHuge }
+        }
+        (Hugepages::Auto, None) => {
+            let inputs = format!("auto, {needed_mib} MiB needed");
+            ledger.rule("hugepages", "eal", inputs, "in-memory if that much is free at start, else no-huge");
+            Hugepages::Auto
+        }
+        (Hugepages::Huge | Hugepages::InMemory, Some(free)) if free < needed_mib => {
+            let at = vec![KeyPath::top("eal").key("hugepages")];
+            let what = format!("{free} MiB of hugepages are free, the plan needs {needed_mib}");
+            let remedy = format!(
+                "reserve them: echo {} > /sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages, or set \"auto\"",
+                needed_mib.div_ceil(2)
+            );
+            ledger.refuse(at, what, remedy);
+            wanted
+        }
+        _ => wanted,
+    }
+}
