@@ -11,6 +11,7 @@
 //! | [`mem`] | arenas, windows, regions, rights, keys |
 //! | [`qp`] | states of a queue pair and its bring-up |
 //! | [`transport`] | the two traits every transport implements, and their contract |
+//! | [`soft`], [`sim`] | RoCEv2 in user space, and the simulator it is tested in |
 //! | [`suite`] | the cases every transport must pass |
 //! | [`cm`] | connections by TCP exchange: messages, proof of the key, state machines, GID choice |
 //! | [`wire`] | RoCEv2 frames: headers, opcodes, connection management, ICRC |
@@ -22,6 +23,8 @@ pub mod inflight;
 pub mod loopback;
 pub mod mem;
 pub mod qp;
+pub mod sim;
+pub mod soft;
 pub mod suite;
 pub mod transport;
 pub mod types;

@@ -1,0 +1,124 @@
+//! A request is posted.
+
+use super::super::qp::Qp;
+use super::super::shared::{Shared, can_receive};
+use super::Wqe;
+use crate::buf::{Buf, Pool};
+use crate::qp::QpState;
+use crate::types::QpType;
+use crate::wr::{Op, OpKind, Refusal, Refused, SendWr};
+
+/// Longest message of the standard, in bytes.
+const MAX_MESSAGE: u64 = 1 << 31;
+/// Most PSNs of a READ. All of its PSNs are outstanding at once, together with a window of others; half of the space
+/// has to be left to tell past from future.
+const MAX_READ_PACKETS: u32 = 1 << 22;
+
+impl<B: Buf> Qp<B> {
+    /// Queues a request, or gives it back.
+    pub(crate) fn post_send<P: Pool<Buf = B>>(
+        &mut self,
+        shared: &mut Shared<P>,
+        wr: SendWr<B>,
+    ) -> Result<(), Refused<SendWr<B>>> {
+        let why = match self.acceptable(shared, &wr) {
+            Ok((len, packets)) => match self.enqueue(wr, len, packets) {
+                Ok(()) => {
+                    self.after_post(shared);
+                    return Ok(());
+                }
+                Err(wr) => return Err(Refused { wr, why: Refusal::Full }),
+            },
+            Err(why) => why,
+        };
+        Err(Refused { wr, why })
+    }
+
+    #[inline]
+    fn after_post<P: Pool<Buf = B>>(&mut self, shared: &mut Shared<P>) {
+        shared.counters.sends_posted += 1;
+        if self.state == QpState::Err {
+            self.flush_sends(shared);
+        } else {
+            self.wake(shared);
+        }
+    }
+
+    /// Length and packets of an acceptable request.
+    #[inline]
+    fn acceptable<P: Pool<Buf = B>>(
+        &self,
+        shared: &Shared<P>,
+        wr: &SendWr<B>,
+    ) -> Result<(u32, u32), Refusal> {
+        if !self.state.takes_sends() {
+            return Err(Refusal::State);
+        }
+        if self.requester.room() == 0 {
+            return Err(Refusal::Full);
+        }
+        if !self.supports(&wr.op) {
+            return Err(Refusal::Unsupported);
+        }
+        self.check_destination(shared, wr)?;
+        if wr.buf.segment_count() > usize::from(self.spec.caps.send_sge.max(1)) {
+            return Err(Refusal::TooManySegments);
+        }
+        let len = if wr.op.fills_buffer() { self.check_response(wr)? } else { wr.buf.len() as u64 };
+        self.check_length(&wr.op, len)
+    }
+
+    fn supports(&self, op: &Op) -> bool {
+        match self.spec.kind {
+            QpType::Rc => true,
+            QpType::Uc => matches!(op, Op::Send | Op::SendImm(_) | Op::Write(_) | Op::WriteImm(..)),
+            QpType::Ud => matches!(op, Op::Send | Op::SendImm(_)),
+        }
+    }
+
+    fn check_destination<P: Pool<Buf = B>>(&self, shared: &Shared<P>, wr: &SendWr<B>) -> Result<(), Refusal> {
+        let fits = match (self.spec.kind, wr.ud) {
+            (QpType::Ud, Some(ud)) => usize::from(ud.ah.0) < shared.paths.len(),
+            (QpType::Ud, None) => false,
+            (_, ud) => ud.is_none(),
+        };
+        if fits { Ok(()) } else { Err(Refusal::Destination) }
+    }
+
+    /// Length of a request whose answer fills the buffer.
+    fn check_response(&self, wr: &SendWr<B>) -> Result<u64, Refusal> {
+        if self.requester.max_rd_atomic == 0 && self.state != QpState::Err {
+            return Err(Refusal::Unsupported);
+        }
+        let len = wr.op.response_len();
+        if can_receive(&wr.buf, len as usize) { Ok(len.into()) } else { Err(Refusal::NoRoom) }
+    }
+
+    fn check_length(&self, op: &Op, len: u64) -> Result<(u32, u32), Refusal> {
+        let pmtu = self.pmtu.max(1);
+        let packets = len.div_ceil(pmtu.into()).max(1) as u32;
+        let too_long = match (self.spec.kind, op.kind()) {
+            (QpType::Ud, _) => len > u64::from(pmtu),
+            (_, OpKind::Read) => packets > MAX_READ_PACKETS,
+            (_, OpKind::FetchAdd | OpKind::CompareSwap) => return Ok((8, 1)),
+            _ => false,
+        };
+        if too_long || len > MAX_MESSAGE { Err(Refusal::TooLong) } else { Ok((len as u32, packets)) }
+    }
+
+    fn enqueue(&mut self, wr: SendWr<B>, len: u32, packets: u32) -> Result<(), SendWr<B>> {
+        let r = &mut self.requester;
+        let SendWr { op, buf, cookie, fence, solicited, ud } = wr;
+        let wqe = Wqe { buf, cookie, op, ud, first: r.tail, packets, len, fence, solicited };
+        match r.ring.push(wqe) {
+            Ok(_) => {
+                r.tail = r.tail.advance(packets);
+                r.outstanding += 1;
+                Ok(())
+            }
+            Err(Wqe { buf, cookie, op, ud, fence, solicited, .. }) => {
+                Err(SendWr { op, buf, cookie, fence, solicited, ud })
+            }
+        }
+    }
+}

@@ -1,0 +1,138 @@
+//! Responses and acknowledgements are sent, in the order of their PSNs.
+
+use super::super::frame;
+use super::super::path::Path;
+use super::super::qp::Qp;
+use super::super::requester::Turn;
+use super::super::shared::Shared;
+use super::check::Fault;
+use super::replay::{Asked, Exchange};
+use crate::buf::{Buf, Egress, Pool};
+use crate::mem::Access;
+use crate::types::Psn;
+use crate::wire::{Aeth, AethAtomicAck, AtomicAckEth, NakCode, NoHeaders, Opcode, Position, Syndrome};
+use zerocopy::big_endian::U64;
+
+/// A READ's memory is no longer accessible.
+struct Gone;
+
+impl<B: Buf> Qp<B> {
+    /// Sends the next thing owed to the peer.
+    #[inline]
+    pub(crate) fn send_answer<P: Pool<Buf = B>>(
+        &mut self,
+        shared: &mut Shared<P>,
+        egress: &mut impl Egress<B>,
+    ) -> Turn {
+        let r = &mut self.responder;
+        let first = r.replay.pending().map(|e| e.first.advance(e.next));
+        match (first, r.owed) {
+            (None, None) => Turn::Idle,
+            // A long answer holds back acknowledgements of what came after it.
+            (Some(psn), Some((owed, _))) if psn.is_before(owed) => self.send_exchange(shared, egress),
+            (Some(_), None) => self.send_exchange(shared, egress),
+            (_, Some((psn, syndrome))) => self.send_acknowledge(shared, egress, psn, syndrome),
+        }
+    }
+
+    fn send_acknowledge<P: Pool<Buf = B>>(
+        &mut self,
+        shared: &mut Shared<P>,
+        egress: &mut impl Egress<B>,
+        psn: Psn,
+        syndrome: Syndrome,
+    ) -> Turn {
+        let Some(path) = &self.path else { return Turn::Idle };
+        let aeth = Aeth::new(syndrome, self.responder.msn);
+        let bth = self.bth(Opcode::RC_ACKNOWLEDGE, psn);
+        let built = frame::build(&shared.pool, shared.config.icrc, &path.template, bth, &aeth, 0, |_| ());
+        let Some(frame) = built else { return Turn::Dry };
+        match syndrome {
+            Syndrome::RnrNak { .. } => shared.soft.rnr_naks_sent += 1,
+            Syndrome::Nak { code: NakCode::PsnSequence } => shared.soft.sequence_naks_sent += 1,
+            _ => shared.soft.acks_sent += 1,
+        }
+        super::super::requester::push(shared, egress, frame);
+        self.responder.owed = None;
+        Turn::Sent
+    }
+
+    fn send_exchange<P: Pool<Buf = B>>(
+        &mut self,
+        shared: &mut Shared<P>,
+        egress: &mut impl Egress<B>,
+    ) -> Turn {
+        let Some(&mut exchange) = self.responder.replay.pending() else { return Turn::Idle };
+        let Some(path) = &self.path else { return Turn::Idle };
+        let psn = exchange.first.advance(exchange.next);
+        let built = match exchange.asked {
+            Asked::Read { .. } => self.build_response(shared, path, &exchange, psn),
+            Asked::Atomic { original } => {
+                Ok(self.build_atomic_answer(shared, path, &exchange, psn, original))
+            }
+        };
+        match built {
+            Ok(Some(frame)) => {
+                super::super::requester::push(shared, egress, frame);
+                if let Some(exchange) = self.responder.replay.pending() {
+                    exchange.sent();
+                }
+                Turn::Sent
+            }
+            Ok(None) => Turn::Dry,
+            Err(Gone) => {
+                // The region was invalidated or dropped while the answer was on its way.
+                self.responder.replay.silence();
+                self.refuse(shared, psn, Fault::ACCESS);
+                Turn::Sent
+            }
+        }
+    }
+
+    #[inline]
+    fn build_response<P: Pool<Buf = B>>(
+        &self,
+        shared: &Shared<P>,
+        path: &Path,
+        exchange: &Exchange,
+        psn: Psn,
+    ) -> Result<Option<B>, Gone> {
+        let Asked::Read { addr, rkey, len } = exchange.asked else { return Err(Gone) };
+        let offset = exchange.next * self.pmtu;
+        let here = (len - offset).min(self.pmtu) as usize;
+        let position = Position::of(exchange.next - exchange.from, exchange.to - exchange.from);
+        let bth = self.bth(Opcode::read_response(position), psn);
+        let at = addr.wrapping_add(offset.into());
+        let target = shared.regions.target(self.pd, rkey, Access::REMOTE_READ, at, here);
+        if target.is_none() && len > 0 {
+            return Err(Gone);
+        }
+        let put = |out: &mut [u8]| {
+            if let Some(target) = target {
+                target.copy_out(out);
+            }
+        };
+        let (pool, icrc, template) = (&shared.pool, shared.config.icrc, &path.template);
+        Ok(match position {
+            Position::Middle => frame::build(pool, icrc, template, bth, &NoHeaders, here, put),
+            _ => {
+                let aeth = Aeth::new(Syndrome::ACK, exchange.msn);
+                frame::build(pool, icrc, template, bth, &aeth, here, put)
+            }
+        })
+    }
+
+    fn build_atomic_answer<P: Pool<Buf = B>>(
+        &self,
+        shared: &Shared<P>,
+        path: &Path,
+        exchange: &Exchange,
+        psn: Psn,
+        original: u64,
+    ) -> Option<B> {
+        let aeth = Aeth::new(Syndrome::ACK, exchange.msn);
+        let headers = AethAtomicAck { aeth, atomic: AtomicAckEth { original: U64::new(original) } };
+        let bth = self.bth(Opcode::RC_ATOMIC_ACKNOWLEDGE, psn);
+        frame::build(&shared.pool, shared.config.icrc, &path.template, bth, &headers, 0, |_| ())
+    }
+}

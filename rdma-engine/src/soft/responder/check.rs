@@ -1,0 +1,139 @@
+//! A request arrives: what has to hold before it is executed, in the order of the standard.
+
+use super::super::arrived::Arrived;
+use super::super::counters::DropReason;
+use super::super::qp::Qp;
+use super::super::shared::Shared;
+use super::{Message, Responder};
+use crate::buf::{Buf, Pool};
+use crate::mem::Access;
+use crate::wire::{NakCode, Operation, Position, Syndrome};
+use crate::wr::Status;
+
+/// Longest message of the standard, in bytes.
+pub(super) const MAX_MESSAGE: u32 = 1 << 31;
+
+/// What is wrong with a request.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Fault {
+    /// No receive is posted: the peer may try again.
+    NoReceive,
+    /// The connection ends: what the peer is told, and how the receive in use completes here.
+    Fatal(NakCode, Status),
+    /// The connection ends and the peer is told nothing: a key could not be invalidated.
+    Silent(Status),
+}
+
+impl Fault {
+    pub(super) const INVALID: Fault = Fault::Fatal(NakCode::InvalidRequest, Status::RemInvReqErr);
+    pub(super) const ACCESS: Fault = Fault::Fatal(NakCode::RemoteAccess, Status::LocAccessErr);
+    pub(super) const TOO_LONG: Fault = Fault::Fatal(NakCode::InvalidRequest, Status::LocLenErr);
+}
+
+impl<B: Buf> Qp<B> {
+    /// A request of the peer.
+    #[inline]
+    pub(crate) fn on_request<P: Pool<Buf = B>>(&mut self, shared: &mut Shared<P>, packet: Arrived, frame: B) {
+        if !self.state.answers() {
+            return shared.drop(DropReason::State);
+        }
+        match packet.psn.since(self.responder.expected) {
+            0 => {
+                self.responder.fill_gap();
+                if let Err(fault) = self.serve(shared, packet, frame) {
+                    self.refuse(shared, packet.psn, fault);
+                }
+            }
+            1.. => self.on_gap(shared),
+            _ => self.on_duplicate(shared, packet, &frame),
+        }
+        if self.responder.owes() {
+            self.wake(shared);
+        }
+    }
+
+    /// Checks and executes the request that was expected.
+    #[inline]
+    fn serve<P: Pool<Buf = B>>(
+        &mut self,
+        shared: &mut Shared<P>,
+        packet: Arrived,
+        frame: B,
+    ) -> Result<(), Fault> {
+        self.responder.check_sequence(&packet)?;
+        self.check_rights(&packet)?;
+        if packet.info.takes_receive() && !self.has_receive(shared) {
+            return Err(Fault::NoReceive);
+        }
+        match packet.info.operation {
+            Operation::Send => self.serve_send(shared, packet, frame),
+            Operation::Write => self.serve_write(shared, packet, frame),
+            Operation::ReadRequest => self.serve_read(shared, packet, &frame),
+            Operation::CompareSwap | Operation::FetchAdd => self.serve_atomic(shared, packet, &frame),
+            // FLUSH and ATOMIC_WRITE: not offered, so the peer should not ask.
+            _ => Err(Fault::INVALID),
+        }
+    }
+
+    /// The queue pair's own rights (`qp_access_flags`).
+    #[inline]
+    fn check_rights(&self, packet: &Arrived) -> Result<(), Fault> {
+        let need = match packet.info.operation {
+            Operation::Write => Access::REMOTE_WRITE,
+            Operation::ReadRequest => Access::REMOTE_READ,
+            Operation::CompareSwap | Operation::FetchAdd => Access::REMOTE_ATOMIC,
+            _ => return Ok(()),
+        };
+        if self.access.allows(need) { Ok(()) } else { Err(Fault::INVALID) }
+    }
+}
+
+impl Responder {
+    /// The expected packet is here: a NAK about it that is still owed would be a lie.
+    #[inline]
+    fn fill_gap(&mut self) {
+        if std::mem::take(&mut self.gap_told)
+            && self.owed.is_some_and(|(_, syndrome)| !matches!(syndrome, Syndrome::Ack { .. }))
+        {
+            self.owed = None;
+        }
+    }
+
+    /// FIRST and ONLY start a message where none is unfinished; MIDDLE and LAST go on with one of their kind.
+    #[inline]
+    fn check_sequence(&self, packet: &Arrived) -> Result<(), Fault> {
+        if continues(self.message, packet) { Ok(()) } else { Err(Fault::INVALID) }
+    }
+}
+
+/// True if `packet` may come next in `message`.
+#[inline]
+fn continues(message: Message, packet: &Arrived) -> bool {
+    match (packet.info.position, message) {
+        (Position::First | Position::Only, Message::Idle) => true,
+        (Position::Middle | Position::Last, Message::Send) => packet.info.operation == Operation::Send,
+        (Position::Middle | Position::Last, Message::Write { .. }) => {
+            packet.info.operation == Operation::Write
+        }
+        _ => false,
+    }
+}
+
+/// Why `packet` cannot come next in `message`, or has the wrong length there; `left` are the bytes a WRITE has to
+/// come. Shared by reliable and unreliable connections.
+#[inline]
+pub(crate) fn message_fault(message: Message, packet: &Arrived, pmtu: u32) -> Option<Fault> {
+    let len = packet.len() as u32;
+    let fits = packet.pad_fits && packet.info.payload.permits(len, pmtu);
+    let whole = match message {
+        Message::Write { left, .. } if packet.info.position.ends() => len == left,
+        Message::Write { left, total, .. } => len < left && total <= MAX_MESSAGE,
+        _ => true,
+    };
+    (!fits || !whole).then_some(Fault::INVALID)
+}
+
+/// [`continues`], for unreliable connections.
+pub(crate) fn is_continuation(message: Message, packet: &Arrived) -> bool {
+    continues(message, packet)
+}
