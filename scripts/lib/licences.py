@@ -11,10 +11,8 @@ import re
 import sys
 import tomllib
 
-DEFAULT_REGISTRIES = (
-    "registry+https://github.com/rust-lang/crates.io-index",
-    "sparse+https://index.crates.io/",
-)
+# How cargo names the registry it uses by default, whichever way it reaches it.
+DEFAULT_REGISTRY = "registry+https://github.com/rust-lang/crates.io-index"
 
 
 class Expression:
@@ -90,7 +88,7 @@ def main():
         rules = tomllib.load(file)
     allowed = set(rules["licenses"]["allow"])
     clarified = {entry["crate"]: entry["expression"] for entry in rules["licenses"].get("clarify", [])}
-    registries = DEFAULT_REGISTRIES + tuple(rules["sources"].get("allow-registry", []))
+    registries = [DEFAULT_REGISTRY, *rules["sources"].get("allow-registry", [])]
     packages = json.load(sys.stdin)["packages"]
     offences = 0
     for package in packages:
