@@ -15,6 +15,7 @@
 //! | [`suite`] | the cases every transport must pass |
 //! | [`cm`] | connections by TCP exchange: messages, proof of the key, state machines, GID choice |
 //! | [`wire`] | RoCEv2 frames: headers, opcodes, connection management, ICRC |
+//! | `verbs` | the transport on libibverbs (feature `verbs`, on by default) |
 
 pub mod buf;
 pub mod cm;
@@ -28,5 +29,7 @@ pub mod soft;
 pub mod suite;
 pub mod transport;
 pub mod types;
+#[cfg(feature = "verbs")]
+pub mod verbs;
 pub mod wire;
 pub mod wr;
