@@ -4,36 +4,11 @@
 use super::context::Context;
 use super::error::VerbsError;
 use super::ffi;
+use crate::cm::gid::{GidEntry, GidKind};
 use crate::types::Gid;
 use std::ffi::CStr;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
-
-/// Protocol of a GID table entry.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum GidKind {
-    /// InfiniBand.
-    Ib,
-    /// RoCE over Ethernet, not routable.
-    RoceV1,
-    /// RoCE over UDP.
-    RoceV2,
-}
-
-/// One entry of the local GID table.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct GidEntry {
-    /// Its index.
-    pub index: u32,
-    /// Its value.
-    pub gid: Gid,
-    /// Its protocol.
-    pub kind: GidKind,
-    /// Network device it belongs to, if known.
-    pub netdev: Option<String>,
-    /// Prefix length of that device's address, if known.
-    pub prefix_len: Option<u8>,
-}
 
 /// The valid entries of `port`, in index order.
 pub(super) fn table(context: &Context, port: u8) -> Result<Vec<GidEntry>, VerbsError> {
@@ -49,11 +24,8 @@ pub(super) fn table(context: &Context, port: u8) -> Result<Vec<GidEntry>, VerbsE
     // SAFETY: the library has written `n` entries, at most `room`.
     unsafe { entries.set_len(n.min(room)) };
     let prefixes = Prefixes::read();
-    let mut found: Vec<_> = entries
-        .iter()
-        .filter(|e| e.port_num == u32::from(port))
-        .filter_map(|e| GidEntry::new(e, &prefixes))
-        .collect();
+    let mut found: Vec<_> =
+        entries.iter().filter(|e| e.port_num == u32::from(port)).filter_map(|e| read(e, &prefixes)).collect();
     found.sort_by_key(|e| e.index);
     Ok(found)
 }
@@ -64,7 +36,7 @@ pub(super) fn entry(context: &Context, port: u8, index: u32) -> Option<GidEntry>
     let mut raw: ffi::ibv_gid_entry = unsafe { std::mem::zeroed() };
     // SAFETY: the context is open.
     let rc = unsafe { ffi::query_gid_ex(context.raw(), port, index, &mut raw) };
-    if rc != 0 { None } else { GidEntry::new(&raw, &Prefixes::read()) }
+    if rc != 0 { None } else { read(&raw, &Prefixes::read()) }
 }
 
 /// The entries as one line of text.
@@ -76,19 +48,18 @@ pub(super) fn in_words(entries: &[GidEntry]) -> String {
     words.join(", ")
 }
 
-impl GidEntry {
-    fn new(raw: &ffi::ibv_gid_entry, prefixes: &Prefixes) -> Option<Self> {
-        // SAFETY: every byte pattern is a GID.
-        let gid = Gid(unsafe { raw.gid.raw });
-        let kind = match raw.gid_type {
-            ffi::IBV_GID_TYPE_IB => GidKind::Ib,
-            ffi::IBV_GID_TYPE_ROCE_V1 => GidKind::RoceV1,
-            _ => GidKind::RoceV2,
-        };
-        let netdev = netdev_name(raw.ndev_ifindex);
-        let prefix_len = prefixes.of(gid.ip());
-        (!gid.is_empty()).then_some(GidEntry { index: raw.gid_index, gid, kind, netdev, prefix_len })
-    }
+/// `None` for an empty entry.
+fn read(raw: &ffi::ibv_gid_entry, prefixes: &Prefixes) -> Option<GidEntry> {
+    // SAFETY: every byte pattern is a GID.
+    let gid = Gid(unsafe { raw.gid.raw });
+    let kind = match raw.gid_type {
+        ffi::IBV_GID_TYPE_IB => GidKind::Ib,
+        ffi::IBV_GID_TYPE_ROCE_V1 => GidKind::RoceV1,
+        _ => GidKind::RoceV2,
+    };
+    let netdev = netdev_name(raw.ndev_ifindex);
+    let prefix_len = prefixes.of(gid.ip());
+    (!gid.is_empty()).then_some(GidEntry { index: raw.gid_index, gid, kind, netdev, prefix_len })
 }
 
 fn netdev_name(index: u32) -> Option<String> {

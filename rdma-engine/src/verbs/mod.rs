@@ -57,7 +57,6 @@ pub use context::devices;
 pub use device::VerbsDevice;
 pub use error::VerbsError;
 pub use event::{AsyncEvent, Owner, PortEvent, QpEvent};
-pub use gid::{GidEntry, GidKind};
 pub use qp::Qp;
 pub use recover::Rebuilt;
 pub use report::{DeviceReport, Limits, LinkLayer, PortReport, PortState};

@@ -1,7 +1,7 @@
 //! What a device is and can: the answer to `isthmus devices` and the numbers a plan is checked against.
 
 use super::ffi;
-use super::gid::GidEntry;
+use crate::cm::gid::GidEntry;
 use crate::types::Pmtu;
 use std::fmt;
 
