@@ -1,6 +1,7 @@
 //! The list of cases and its runner.
 
-use super::{Features, Rig, connected};
+use super::{Features, Rig};
+use super::{chains, connected, datagram, lifecycle, order, queues, refusals, remote_errors, soak, waits};
 use std::fmt;
 
 /// One case.
@@ -31,7 +32,17 @@ impl<R: Rig> Case<R> {
 
     /// All cases.
     pub fn all() -> Vec<Self> {
-        connected::cases()
+        let mut all = connected::cases();
+        all.extend(chains::cases());
+        all.extend(datagram::cases());
+        all.extend(order::cases());
+        all.extend(queues::cases());
+        all.extend(refusals::cases());
+        all.extend(remote_errors::cases());
+        all.extend(waits::cases());
+        all.extend(lifecycle::cases());
+        all.extend(soak::cases());
+        all
     }
 }
 

@@ -13,14 +13,23 @@
 
 mod bytes;
 mod case;
+mod chains;
 mod connected;
+mod datagram;
+mod lifecycle;
+mod order;
+mod queues;
+mod refusals;
+mod remote_errors;
 mod rng;
 mod session;
+mod soak;
+mod waits;
 
 pub use bytes::{contents, empty_chain, filled_chain, pattern};
 pub use case::{Case, Report, run, run_case};
 pub use rng::Rng;
-pub use session::{A, B, End, Link, Pair, Session};
+pub use session::{A, B, End, Link, Pair, QpsOf, Session};
 
 use crate::buf::{Buf, Pool};
 use crate::transport::{Device, Transport};
@@ -41,6 +50,8 @@ pub struct Features {
     pub rnr: bool,
     /// A vanished peer is noticed by timeout and retry count.
     pub retry: bool,
+    /// A message to an unreliable queue pair that is longer than the receive is lost and harms nothing.
+    pub lossy_overlong: bool,
     /// `post_*` refuses buffers outside of registered memory ([`Rig::unregistered`] gives one).
     pub registration: bool,
     /// A send queue takes exactly the requests it was created for.
@@ -73,6 +84,7 @@ impl Default for Features {
             srq: true,
             rnr: true,
             retry: true,
+            lossy_overlong: true,
             registration: false,
             exact_depth: true,
             pmtu: Pmtu::B1024,

@@ -3,7 +3,7 @@
 use super::{Features, Node, NodeSpec, Rig, bytes};
 use crate::buf::Pool;
 use crate::mem::{Access, Arena, Backing, Region};
-use crate::qp::{AddressVector, BringUp, InitAttr, QpCaps, QpSpec, RtrAttr, RtsAttr};
+use crate::qp::{AddressVector, BringUp, Change, InitAttr, QpCaps, QpSpec, QpState, RtrAttr, RtsAttr};
 use crate::transport::{Completions, CqSpec, Device, Transport, WorkerSpec};
 use crate::types::{Pmtu, Psn, QpType, Qpn, Time};
 use crate::wr::{Completion, Cookie, Done, Op, QpId, RecvWr, SendWr, SrqId, Status, UdDest};
@@ -37,8 +37,10 @@ pub struct Link {
     pub rnr_retry: u8,
     /// RNR timer code.
     pub min_rnr_timer: u8,
-    /// READs and atomics outstanding.
-    pub max_rd_atomic: u8,
+    /// READs and atomics outstanding, as asked by each end.
+    pub max_rd_atomic: [u8; 2],
+    /// READs and atomics served at once by each end.
+    pub max_dest_rd_atomic: [u8; 2],
     /// Q_Key; UD only.
     pub qkey: u32,
 }
@@ -69,7 +71,8 @@ impl Link {
             retry_cnt: 7,
             rnr_retry: 7,
             min_rnr_timer: 1,
-            max_rd_atomic: features.max_rd_atomic.min(4),
+            max_rd_atomic: [features.max_rd_atomic.min(4); 2],
+            max_dest_rd_atomic: [features.max_rd_atomic.min(4); 2],
             qkey: 0x1111_1111,
         }
     }
@@ -83,6 +86,9 @@ pub struct Pair {
     /// As the network knows them.
     pub qpn: [Qpn; 2],
 }
+
+/// Queue pairs off their transports, by end.
+pub type QpsOf<R> = [<<R as Rig>::Transport as Transport>::Qp; 2];
 
 /// One end. The fields are dropped in this order.
 pub struct End<R: Rig> {
@@ -150,18 +156,34 @@ impl<'r, R: Rig> Session<'r, R> {
 
     /// Two queue pairs of this kind, connected to each other, in RTS and attached.
     pub fn connect(&mut self, link: &Link) -> Pair {
-        let device = |end: usize| &self.ends[end].device;
+        let (qps, qpn) = self.bring_up(link, [QpState::Rts; 2]);
+        let [a, b] = qps;
+        Pair { qp: [self.attach(A, a), self.attach(B, b)], qpn }
+    }
+
+    /// Two queue pairs of this kind, brought up as far as these states (INIT, RTR or RTS), not attached.
+    pub fn bring_up(&self, link: &Link, states: [QpState; 2]) -> (QpsOf<R>, [Qpn; 2]) {
         let up = |end: usize| {
             let spec = QpSpec { kind: link.kind, caps: link.caps, srq: link.srq[end], cq: link.cq[end] };
-            let up = BringUp::create(device(end), 0, &spec).expect("a queue pair");
+            let up = BringUp::create(&self.ends[end].device, 0, &spec).expect("a queue pair");
             up.init(InitAttr { access: link.access[end], qkey: link.qkey }).expect("INIT")
         };
         let (a, b) = (up(A), up(B));
         let qpn = [a.qpn(), b.qpn()];
-        let (a, b) = (a.rtr(self.rtr(link, A, qpn[B])), b.rtr(self.rtr(link, B, qpn[A])));
-        let (a, b) = (a.expect("RTR"), b.expect("RTR"));
-        let (a, b) = (a.rts(Self::rts(link, A)).expect("RTS"), b.rts(Self::rts(link, B)).expect("RTS"));
-        Pair { qp: [self.attach(A, a), self.attach(B, b)], qpn }
+        let mut qps = [a.pause(), b.pause()];
+        for (end, qp) in qps.iter_mut().enumerate().filter(|(end, _)| states[*end] != QpState::Init) {
+            self.modify(end, qp, &Change::Rtr(self.rtr(link, end, qpn[1 - end])));
+        }
+        for (end, qp) in qps.iter_mut().enumerate().filter(|(end, _)| states[*end] == QpState::Rts) {
+            self.modify(end, qp, &Change::Rts(Self::rts(link, end)));
+        }
+        (qps, qpn)
+    }
+
+    /// Changes the state of a queue pair off its transport, which must succeed.
+    pub fn modify(&self, end: usize, qp: &mut <R::Transport as Transport>::Qp, change: &Change) {
+        let changed = self.ends[end].device.modify(qp, change);
+        changed.unwrap_or_else(|e| panic!("{change:?}: {e}"));
     }
 
     /// Attaches a queue pair, which must succeed.
@@ -181,7 +203,7 @@ impl<'r, R: Rig> Session<'r, R> {
             dest_qpn,
             rq_psn: Self::first_psn(1 - end),
             pmtu: link.pmtu,
-            max_dest_rd_atomic: link.max_rd_atomic,
+            max_dest_rd_atomic: link.max_dest_rd_atomic[end],
             min_rnr_timer: link.min_rnr_timer,
         }
     }
@@ -193,7 +215,7 @@ impl<'r, R: Rig> Session<'r, R> {
             timeout: link.timeout,
             retry_cnt: link.retry_cnt,
             rnr_retry: link.rnr_retry,
-            max_rd_atomic: link.max_rd_atomic,
+            max_rd_atomic: link.max_rd_atomic[end],
         }
     }
 
@@ -263,6 +285,14 @@ impl<'r, R: Rig> Session<'r, R> {
         self.step_polling([true; 2]);
     }
 
+    /// One turn without flush: what was only posted stays where it is.
+    pub fn drift(&mut self) {
+        let [a, b] = &mut self.ends;
+        self.rig.advance([&mut a.transport, &mut b.transport]);
+        self.poll(A);
+        self.poll(B);
+    }
+
     /// One turn in which only some ends poll.
     pub fn step_polling(&mut self, polls: [bool; 2]) {
         for (i, end) in self.ends.iter_mut().enumerate() {
@@ -307,16 +337,33 @@ impl<'r, R: Rig> Session<'r, R> {
         c
     }
 
-    /// Steps for as long as anything could still come, then checks that nothing came at either end.
-    pub fn quiet(&mut self) {
+    /// Makes turns of this kind for as long as anything could still come.
+    pub fn linger(&mut self, turn: impl Fn(&mut Self)) {
         let start = self.now();
         while self.now().since_ns(start) < self.features.quiet_ns {
-            self.step();
+            turn(self);
         }
+    }
+
+    /// Steps for as long as anything could still come, then checks that nothing came at either end.
+    pub fn quiet(&mut self) {
+        self.linger(Self::step);
+        self.nothing_came();
+    }
+
+    /// Checks that there is no completion at either end.
+    pub fn nothing_came(&self) {
         for end in &self.ends {
             let first = end.done.front().map(|c| (c.cookie, c.done, c.status));
             assert_eq!(first, None, "an unexpected completion");
         }
+    }
+
+    /// The next completions at `end`, which must be these, by mark and status.
+    pub fn wait_all(&mut self, end: usize, wanted: &[(Cookie, Status)]) {
+        let got = self.wait(end, wanted.len());
+        let got: Vec<_> = got.iter().map(|c| (c.cookie, c.status)).collect();
+        assert_eq!(got, wanted, "completions at end {end}");
     }
 
     /// One SEND each way, checked: this pair works.
