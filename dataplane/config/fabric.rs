@@ -19,6 +19,8 @@ pub struct FabricKeys {
     pub listen: Option<String>,
     /// Address and TCP port of the peer; with `transport = "loopback"` the name of a node.
     pub connect: Option<String>,
+    /// How the ends prove themselves to each other.
+    pub auth: Option<AuthMode>,
     /// Pre-shared key.
     pub key: Option<Secret>,
     /// File that holds the pre-shared key.
@@ -27,8 +29,10 @@ pub struct FabricKeys {
     pub allow: Option<Vec<String>>,
     /// Milliseconds that one connection attempt may take.
     pub connect_timeout_ms: Option<u32>,
-    /// Milliseconds between two signs of life; a peer silent for three of them is lost.
+    /// Milliseconds between two signs of life.
     pub keepalive_ms: Option<u32>,
+    /// Milliseconds of silence after which the peer is lost; five signs of life by default.
+    pub dead_after_ms: Option<u32>,
     /// First pause before a new attempt, in milliseconds; doubled up to `reconnect_max_ms`.
     pub reconnect_min_ms: Option<u32>,
     /// Longest pause between two attempts, in milliseconds.
@@ -84,6 +88,17 @@ pub enum TransportKind {
     Loopback,
 }
 
+/// `fabric.auth`.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum AuthMode {
+    /// By the pre-shared key.
+    #[default]
+    Key,
+    /// Not at all: only on loopback addresses, and for peers that `allow` names.
+    None,
+}
+
 /// `fabric.qp`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "kebab-case")]
@@ -125,6 +140,26 @@ pub struct SoftKeys {
     pub mtu: Option<u32>,
 }
 
+impl From<QpKind> for rdma_engine::types::QpType {
+    fn from(kind: QpKind) -> Self {
+        match kind {
+            QpKind::Rc => Self::Rc,
+            QpKind::Uc => Self::Uc,
+            QpKind::Ud => Self::Ud,
+        }
+    }
+}
+
+impl From<TransportKind> for rdma_engine::cm::TransportKind {
+    fn from(kind: TransportKind) -> Self {
+        match kind {
+            TransportKind::Verbs => Self::Verbs,
+            TransportKind::Soft => Self::Soft,
+            TransportKind::Loopback => Self::Loopback,
+        }
+    }
+}
+
 impl FabricKeys {
     /// The keys in force for a node: its own where it has them, otherwise those of `shared`.
     #[must_use]
@@ -149,6 +184,8 @@ impl FabricKeys {
             key_file,
             allow: own.allow.or(base.allow),
             connect_timeout_ms: own.connect_timeout_ms.or(base.connect_timeout_ms),
+            auth: own.auth.or(base.auth),
+            dead_after_ms: own.dead_after_ms.or(base.dead_after_ms),
             keepalive_ms: own.keepalive_ms.or(base.keepalive_ms),
             reconnect_min_ms: own.reconnect_min_ms.or(base.reconnect_min_ms),
             reconnect_max_ms: own.reconnect_max_ms.or(base.reconnect_max_ms),

@@ -34,19 +34,18 @@ mod secret;
 mod service;
 pub(crate) mod words;
 
-pub use address::{AddressError, Cidr, HostPort, InterfaceAddress};
+pub use address::{AddressError, HostPort, InterfaceAddress};
 pub use eal::{EalKeys, Hugepages, Iova, LcoreText};
 pub use eal_words::{EalWordError, apply_eal_words};
 pub(crate) use eal_words::{device_name, keyed_words};
-pub use fabric::{FabricKeys, QpKind, SoftKeys, TransportKind, VerbsKeys};
+pub use fabric::{AuthMode, FabricKeys, QpKind, SoftKeys, TransportKind, VerbsKeys};
 pub use file::{ConfigError, ConfigFile, Refused};
 pub use node::{NodeKeys, ServiceKind, Workers};
 pub use port::{ChecksumOffload, LinkKeys, PortKeys};
 pub use problem::{KeyPath, LocatedProblem, Problem, Segment};
-pub(crate) use secret::MIN_KEY_BYTES;
-pub use secret::{KeyError, KeySource, Secret};
+pub use secret::{KeySource, Secret};
 pub use service::{
-    FlowTableFull, OnFull, RelayKeys, ServiceKeys, SinkKeys, SizeMix, SourceKeys, WeightedSize,
+    FlowTableFull, OnFull, Protocol, RelayKeys, ServiceKeys, SinkKeys, SizeMix, SourceKeys, WeightedSize,
 };
 
 use serde::Deserialize;

@@ -1,18 +1,10 @@
 //! The pre-shared key. It is never printed: not by `Debug`, not by `check`, not in an error.
 
 use std::fmt;
-use std::fs;
-use std::io;
-use std::os::unix::fs::PermissionsExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
+use rdma_engine::cm::{KeyError, PresharedKey};
 use serde::{Deserialize, Serialize, Serializer};
-
-/// Shortest key that is accepted, in bytes.
-pub(crate) const MIN_KEY_BYTES: usize = 16;
-
-/// Longest key file that is read, in bytes.
-const MAX_KEY_FILE_BYTES: u64 = 4096;
 
 /// Text that must not be shown.
 #[derive(Clone, PartialEq, Eq, Deserialize)]
@@ -20,14 +12,12 @@ const MAX_KEY_FILE_BYTES: u64 = 4096;
 pub struct Secret(String);
 
 impl Secret {
-    /// Wraps `text`.
-    pub fn new(text: impl Into<String>) -> Self {
-        Self(text.into())
-    }
-
-    /// The key itself. Do not log it.
-    pub fn expose(&self) -> &[u8] {
-        self.0.as_bytes()
+    /// The key in the text.
+    ///
+    /// # Errors
+    /// It is too short or too long, or its `hex:` form is not hexadecimal.
+    pub fn key(&self) -> Result<PresharedKey, KeyError> {
+        PresharedKey::parse(&self.0)
     }
 }
 
@@ -53,62 +43,15 @@ pub enum KeySource {
     File(PathBuf),
 }
 
-/// A key file that cannot be used.
-#[derive(Debug, thiserror::Error)]
-pub enum KeyError {
-    /// The file cannot be read.
-    #[error("{}: {source}; make one with: (umask 077; head -c 32 /dev/urandom | base64 > {})", path.display(), path.display())]
-    Read {
-        /// The file.
-        path: PathBuf,
-        /// The cause.
-        source: io::Error,
-    },
-    /// Others may read the file.
-    #[error("{}: mode {mode:04o} lets other users read the key; run: chmod 600 {}", path.display(), path.display())]
-    Exposed {
-        /// The file.
-        path: PathBuf,
-        /// Its permission bits.
-        mode: u32,
-    },
-    /// The key is too short to protect anything, or the file is no key at all.
-    #[error("{}: the key has {bytes} bytes, it needs {MIN_KEY_BYTES} to {MAX_KEY_FILE_BYTES}; make one with: (umask 077; head -c 32 /dev/urandom | base64 > {})", path.display(), path.display())]
-    Length {
-        /// The file.
-        path: PathBuf,
-        /// Bytes found.
-        bytes: u64,
-    },
-}
-
 impl KeySource {
-    /// Reads the key. Trailing white space of a key file does not count.
+    /// Reads the key.
     ///
     /// # Errors
-    /// The file is missing, unreadable, readable by others, or its key is too short.
-    pub fn load(&self) -> Result<Secret, KeyError> {
+    /// The file is missing, unreadable or readable by others, or its text is no key.
+    pub fn load(&self) -> Result<PresharedKey, KeyError> {
         match self {
-            Self::Inline(secret) => Ok(secret.clone()),
-            Self::File(path) => load_file(path),
+            Self::Inline(secret) => secret.key(),
+            Self::File(path) => PresharedKey::read(path),
         }
     }
-}
-
-fn load_file(path: &Path) -> Result<Secret, KeyError> {
-    let read = |source| KeyError::Read { path: path.to_owned(), source };
-    let meta = fs::metadata(path).map_err(read)?;
-    let mode = meta.permissions().mode() & 0o7777;
-    if mode & 0o077 != 0 {
-        return Err(KeyError::Exposed { path: path.to_owned(), mode });
-    }
-    if meta.len() > MAX_KEY_FILE_BYTES {
-        return Err(KeyError::Length { path: path.to_owned(), bytes: meta.len() });
-    }
-    let text = fs::read_to_string(path).map_err(read)?;
-    let key = text.trim_end();
-    if key.len() < MIN_KEY_BYTES {
-        return Err(KeyError::Length { path: path.to_owned(), bytes: key.len() as u64 });
-    }
-    Ok(Secret::new(key))
 }

@@ -73,20 +73,28 @@ pub struct SourceKeys {
     pub rate_pps: Option<u64>,
     /// Frames to send in all; 0 = until stopped.
     pub count: Option<u64>,
-    /// Share of IPv6 among the IP flows.
-    pub ipv6_percent: Option<u32>,
-    /// Share of TCP among the IP flows; the others are UDP.
-    pub tcp_percent: Option<u32>,
-    /// Share of flows that are not IP.
-    pub non_ip_percent: Option<u32>,
-    /// Share of flows with a VLAN tag.
-    pub vlan_percent: Option<u32>,
-    /// Id of that tag.
+    /// Protocols, used in turn by flow.
+    pub protocols: Option<Vec<Protocol>>,
+    /// Id of the VLAN tag of all frames; without it they have none.
     pub vlan: Option<u32>,
-    /// Destination MAC address; broadcast-free and locally administered by default.
+    /// Destination MAC address.
     pub dst_mac: Option<String>,
-    /// Seed of everything random about the traffic.
-    pub seed: Option<u64>,
+}
+
+/// `source.protocols`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Protocol {
+    /// UDP over IPv4.
+    Udp4,
+    /// TCP over IPv4.
+    Tcp4,
+    /// UDP over IPv6.
+    Udp6,
+    /// TCP over IPv6.
+    Tcp6,
+    /// Not IP at all.
+    Other,
 }
 
 /// `[service.sink]`.
@@ -95,12 +103,10 @@ pub struct SourceKeys {
 pub struct SinkKeys {
     /// Check order, sequence and checksum of every frame of a source.
     pub verify: Option<bool>,
-    /// Flows whose order can be followed.
+    /// Flows whose order can be followed: sources number theirs from 0.
     pub flows: Option<u32>,
     /// Send every frame back out of the port it came from.
     pub echo: Option<bool>,
-    /// Print what was received and verified at the end.
-    pub report: Option<bool>,
 }
 
 impl RelayKeys {
@@ -129,13 +135,9 @@ impl SourceKeys {
             sizes: self.sizes.clone().or_else(|| shared.sizes.clone()),
             rate_pps: self.rate_pps.or(shared.rate_pps),
             count: self.count.or(shared.count),
-            ipv6_percent: self.ipv6_percent.or(shared.ipv6_percent),
-            tcp_percent: self.tcp_percent.or(shared.tcp_percent),
-            non_ip_percent: self.non_ip_percent.or(shared.non_ip_percent),
-            vlan_percent: self.vlan_percent.or(shared.vlan_percent),
+            protocols: self.protocols.clone().or_else(|| shared.protocols.clone()),
             vlan: self.vlan.or(shared.vlan),
             dst_mac: self.dst_mac.clone().or_else(|| shared.dst_mac.clone()),
-            seed: self.seed.or(shared.seed),
         }
     }
 }
@@ -148,7 +150,6 @@ impl SinkKeys {
             verify: self.verify.or(shared.verify),
             flows: self.flows.or(shared.flows),
             echo: self.echo.or(shared.echo),
-            report: self.report.or(shared.report),
         }
     }
 }

@@ -1,15 +1,20 @@
 //! Numbers that code and plan agree on.
 
+use crate::service::outbox::OUTBOX;
+use crate::service::relay::{MAX_PATHS, header::MAX_HEADER};
+
 /// Frames of one RX burst.
-pub const RX_BURST: u32 = 32;
-/// Frames of one TX burst; as many again may wait for one more turn.
+pub const RX_BURST: u32 = crate::service::BURST as u32;
+/// Frames of one TX burst.
 pub const TX_BURST: u32 = 64;
+/// Frames of a worker that wait for its TX queue at most.
+pub const TX_BACKLOG: u32 = OUTBOX as u32 + TX_BURST;
 /// Completions of one poll.
 pub const COMPLETION_BURST: u32 = 64;
 /// Bytes before the data of an mbuf (`RTE_PKTMBUF_HEADROOM`).
 pub const HEADROOM_BYTES: u32 = 128;
-/// Upper bound of the relay's message header with its table of frame lengths: it has to fit into one headroom.
-pub const RELAY_HEADER_MAX_BYTES: u32 = HEADROOM_BYTES;
+/// The relay's longest message header, its table of frame lengths included.
+pub const RELAY_HEADER_MAX_BYTES: u32 = MAX_HEADER as u32;
 /// Ethernet header and one VLAN tag.
 pub const FRAME_OVERHEAD_BYTES: u32 = 18;
 /// What a datagram receive finds in front of its payload.
@@ -36,7 +41,7 @@ pub(crate) const MAX_LCORE: u32 = 127;
 /// `RTE_MAX_QUEUES_PER_PORT`.
 pub(crate) const MAX_QUEUES: u32 = 1024;
 /// QPs of one worker at most.
-pub(crate) const MAX_QPS_PER_WORKER: u32 = 4096;
+pub(crate) const MAX_QPS_PER_WORKER: u32 = MAX_PATHS as u32;
 /// QP numbers have 24 bits; two are taken.
 pub(crate) const MAX_QPS: u64 = (1 << 24) - 2;
 /// Default data room of an mbuf without headroom.
@@ -82,3 +87,5 @@ pub(crate) const RNR_TIMER_10US: [(u8, u32); 32] = [
     (31, 49_152),
     (0, 65_536),
 ];
+
+const _: () = assert!(RELAY_HEADER_MAX_BYTES <= HEADROOM_BYTES, "the header has to fit into one headroom");

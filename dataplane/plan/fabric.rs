@@ -2,7 +2,8 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use serde::Serialize;
+use rdma_engine::cm::Cidr;
+use serde::{Serialize, Serializer};
 
 use super::Hardware;
 use super::bounds::{ROCE_OVERHEAD_V4_BYTES, ROCE_OVERHEAD_V6_BYTES};
@@ -10,7 +11,7 @@ use super::ledger::{Ledger, fabric_at};
 use super::limits::rdma_of;
 use super::nodes::DraftNode;
 use super::ports::Draft;
-use crate::config::{Cidr, FabricKeys, HostPort, InterfaceAddress, KeySource, QpKind, TransportKind};
+use crate::config::{AuthMode, FabricKeys, HostPort, InterfaceAddress, KeySource, QpKind, TransportKind};
 
 /// The RDMA side of a node.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -19,9 +20,10 @@ pub struct PlanFabric {
     pub transport: PlanTransport,
     /// Who is at the other end and how it is reached.
     pub peer: PlanPeer,
-    /// Pre-shared key; `None` only within one process.
+    /// Pre-shared key; `None` within one process and with `auth = "none"`.
     pub key: Option<KeySource>,
-    /// Networks that a peer may come from; empty = any.
+    /// Networks that a peer may come from; empty = any with a key, loopback addresses without.
+    #[serde(serialize_with = "as_texts")]
     pub allow: Vec<Cidr>,
     /// Times of the connection.
     pub timing: PlanTiming,
@@ -95,8 +97,10 @@ pub enum PlanPeer {
 pub struct PlanTiming {
     /// One connection attempt.
     pub connect_timeout_ms: u32,
-    /// Between two signs of life; a peer silent for three is lost.
+    /// Between two signs of life.
     pub keepalive_ms: u32,
+    /// Silence after which the peer is lost, at least two signs of life.
+    pub dead_after_ms: u32,
     /// First pause before a new attempt; doubled from there.
     pub reconnect_min_ms: u32,
     /// Longest pause between two attempts.
@@ -287,52 +291,77 @@ fn roce_overhead(soft: &PlanSoft) -> u32 {
     if v6 { ROCE_OVERHEAD_V6_BYTES } else { ROCE_OVERHEAD_V4_BYTES }
 }
 
-/// Where the pre-shared key comes from; `None` only within one process.
+/// Where the pre-shared key comes from; `None` within one process and where none is wanted.
 pub(super) fn key(keys: &FabricKeys, index: usize, ledger: &mut Ledger) -> Option<KeySource> {
+    let at = |key| fabric_at(index, key);
+    if keys.auth == Some(AuthMode::None) {
+        check_open(keys, index, ledger);
+        return None;
+    }
     match (&keys.key, &keys.key_file) {
         (Some(_), Some(_)) => {
-            let what = "key and key_file are both given";
-            ledger.refuse(fabric_at(index, "key_file"), what, "keep one of them");
+            ledger.refuse(at("key_file"), "key and key_file are both given", "keep one of them");
             None
         }
         (Some(key), None) => {
-            let bytes = key.expose().len();
-            if bytes < crate::config::MIN_KEY_BYTES {
-                let what = format!("{bytes} bytes are too short for a key");
-                let remedy =
-                    format!("use {} or more: head -c 32 /dev/urandom | base64", crate::config::MIN_KEY_BYTES);
-                ledger.refuse(fabric_at(index, "key"), what, remedy);
+            if let Err(error) = key.key() {
+                let (what, remedy) = halves(&error.to_string());
+                ledger.refuse(at("key"), what, remedy);
             }
             Some(KeySource::Inline(key.clone()))
         }
         (None, Some(path)) => {
             if path.is_empty() {
-                ledger.refuse(fabric_at(index, "key_file"), "no path", "name the file that holds the key");
+                ledger.refuse(at("key_file"), "no path", "name the file that holds the key");
             }
             Some(KeySource::File(path.into()))
         }
         (None, None) if keys.transport == Some(TransportKind::Loopback) => None,
         (None, None) => {
             let remedy = "set key_file (or key) to the same secret at both ends";
-            ledger.refuse(
-                fabric_at(index, "key_file"),
-                "peers are authenticated by a pre-shared key",
-                remedy,
-            );
+            ledger.refuse(at("key_file"), "peers prove themselves by a pre-shared key", remedy);
             None
         }
     }
+}
+
+/// Without a key only loopback addresses and those that `allow` names may connect.
+fn check_open(keys: &FabricKeys, index: usize, ledger: &mut Ledger) {
+    if keys.key.is_some() || keys.key_file.is_some() {
+        let remedy = "remove the key, or set auth = \"key\"";
+        ledger.refuse(fabric_at(index, "auth"), "a key is given as well", remedy);
+    }
+    let listens = keys.listen.as_ref().and_then(|text| text.parse::<SocketAddr>().ok());
+    let exposed = listens.is_some_and(|address| !address.ip().is_loopback());
+    if exposed && keys.allow.as_ref().is_none_or(Vec::is_empty) {
+        let remedy = "name the peers in allow, or use a key";
+        ledger.refuse(
+            fabric_at(index, "auth"),
+            "without a key nobody outside this machine may connect",
+            remedy,
+        );
+    }
+}
+
+/// "what is wrong; what to do".
+fn halves(text: &str) -> (String, String) {
+    let (what, remedy) = text.split_once(';').unwrap_or((text, "see conf/"));
+    (what.trim().to_owned(), remedy.trim().to_owned())
+}
+
+fn as_texts<S: Serializer>(networks: &[Cidr], serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_seq(networks.iter().map(Cidr::to_string))
 }
 
 /// Networks that a peer may come from.
 pub(super) fn allow(keys: &FabricKeys, index: usize, ledger: &mut Ledger) -> Vec<Cidr> {
     let mut allowed = Vec::new();
     for text in keys.allow.iter().flatten() {
-        match text.parse() {
+        match text.parse::<Cidr>() {
             Ok(network) => allowed.push(network),
             Err(error) => {
-                let what = format!("\"{text}\": {error}");
-                ledger.refuse(fabric_at(index, "allow"), what, "list networks: allow = [\"10.9.0.0/24\"]");
+                let (what, remedy) = halves(&error.to_string());
+                ledger.refuse(fabric_at(index, "allow"), what, remedy);
             }
         }
     }
@@ -345,24 +374,20 @@ pub(super) fn allow(keys: &FabricKeys, index: usize, ledger: &mut Ledger) -> Vec
 /// Times of the connection.
 pub(super) fn timing(keys: &FabricKeys, index: usize, ledger: &mut Ledger) -> PlanTiming {
     let at = |key| fabric_at(index, key);
+    let mut ms = |key, value, default, range| ledger.number(at(key), value, default, range, "ms");
+    let keepalive_ms = ms("keepalive_ms", keys.keepalive_ms, 100, 10..=60_000);
     let timing = PlanTiming {
-        connect_timeout_ms: ledger.number(
-            at("connect_timeout_ms"),
-            keys.connect_timeout_ms,
-            1000,
-            10..=600_000,
-            "ms",
-        ),
-        keepalive_ms: ledger.number(at("keepalive_ms"), keys.keepalive_ms, 100, 10..=60_000, "ms"),
-        reconnect_min_ms: ledger.number(at("reconnect_min_ms"), keys.reconnect_min_ms, 20, 1..=60_000, "ms"),
-        reconnect_max_ms: ledger.number(
-            at("reconnect_max_ms"),
-            keys.reconnect_max_ms,
-            500,
-            1..=600_000,
-            "ms",
-        ),
+        connect_timeout_ms: ms("connect_timeout_ms", keys.connect_timeout_ms, 1000, 10..=600_000),
+        keepalive_ms,
+        dead_after_ms: ms("dead_after_ms", keys.dead_after_ms, 5 * keepalive_ms, 20..=600_000),
+        reconnect_min_ms: ms("reconnect_min_ms", keys.reconnect_min_ms, 20, 1..=60_000),
+        reconnect_max_ms: ms("reconnect_max_ms", keys.reconnect_max_ms, 500, 1..=600_000),
     };
+    if timing.dead_after_ms < 2 * keepalive_ms {
+        let what = format!("one lost sign of life (keepalive_ms = {keepalive_ms}) would end the connection");
+        let remedy = format!("set dead_after_ms = {} or more", 2 * keepalive_ms);
+        ledger.refuse_value(at("dead_after_ms"), timing.dead_after_ms, what, remedy);
+    }
     if timing.reconnect_min_ms > timing.reconnect_max_ms {
         let what = format!("above reconnect_max_ms = {}", timing.reconnect_max_ms);
         ledger.refuse_value(

@@ -85,3 +85,27 @@ pub struct RdmaLimits {
     /// READs and atomics outstanding on one QP.
     pub max_read_depth: u32,
 }
+
+impl From<&dpdk_bind::PortInfo> for PortLimits {
+    fn from(info: &dpdk_bind::PortInfo) -> Self {
+        Self {
+            device: info.name.clone(),
+            max_rx_queues: u32::from(info.max_rx_queues),
+            max_tx_queues: u32::from(info.max_tx_queues),
+            rx_desc: info.rx_desc.into(),
+            tx_desc: info.tx_desc.into(),
+            min_mtu: u32::from(info.min_mtu),
+            max_mtu: u32::from(info.max_mtu),
+            rss: !info.rss.is_empty(),
+            tx_checksum: info.tx_offloads.checksums(),
+        }
+    }
+}
+
+impl From<dpdk_bind::port::DescLimits> for DescriptorLimits {
+    /// A driver that does not care says 0 or 65535.
+    fn from(limits: dpdk_bind::port::DescLimits) -> Self {
+        let max = if limits.max == 0 { u16::MAX } else { limits.max };
+        Self { min: u32::from(limits.min), max: u32::from(max), align: u32::from(limits.align) }
+    }
+}

@@ -12,8 +12,10 @@ const DESCRIPTOR_BYTES: u64 = 64;
 const SLOT_BYTES: u64 = 8;
 /// EAL's own needs.
 const EAL_BYTES: u64 = 32 << 20;
-/// One entry of the relay's flow table, generously.
-const FLOW_BYTES: u64 = 64;
+/// One entry of the relay's flow table.
+const FLOW_BYTES: u64 = 16;
+/// One sequence number of source and sink.
+const SEQUENCE_BYTES: u64 = 4;
 /// One queue entry of a QP in our own records.
 const IN_FLIGHT_BYTES: u64 = 64;
 
@@ -85,15 +87,15 @@ fn rings(ports: &[PlanPort], links: &[PlanLink]) -> u64 {
 fn tables(node: &PlanNode) -> u64 {
     let workers = node.workers.len() as u64;
     let flows = match &node.service {
-        PlanService::Relay(relay) => u64::from(relay.flow_capacity),
-        PlanService::Source(source) => u64::from(source.flows) / workers.max(1),
-        PlanService::Sink(sink) => u64::from(sink.flows),
+        PlanService::Relay(relay) => workers * u64::from(relay.flow_capacity) * FLOW_BYTES,
+        PlanService::Source(source) => u64::from(source.flows) * SEQUENCE_BYTES,
+        PlanService::Sink(sink) => workers * u64::from(sink.flows) * SEQUENCE_BYTES,
     };
     let queues = node.fabric.as_ref().map_or(0, |fabric| {
         let depth = u64::from(fabric.qp.send_depth) + u64::from(fabric.qp.recv_depth);
         u64::from(fabric.qp.count) * depth
     });
-    workers * flows * FLOW_BYTES + queues * IN_FLIGHT_BYTES
+    flows + queues * IN_FLIGHT_BYTES
 }
 
 /// `auto` takes hugepages without files where there are enough of them.

@@ -26,7 +26,7 @@ mod tests;
 
 pub use bounds::{
     COMPLETION_BURST, FRAME_OVERHEAD_BYTES, GRH_BYTES, HEADROOM_BYTES, MAX_DEPTH, MAX_MESSAGE_BYTES,
-    RELAY_HEADER_MAX_BYTES, RX_BURST, TX_BURST,
+    RELAY_HEADER_MAX_BYTES, RX_BURST, TX_BACKLOG, TX_BURST,
 };
 pub use drivers::{DriverFacts, driver_facts};
 pub use fabric::{PlanFabric, PlanPeer, PlanQp, PlanSoft, PlanTiming, PlanTransport};
@@ -188,7 +188,7 @@ pub struct PlanLink {
     pub ports: [usize; 2],
     /// Queue pairs of both ends: 2 x this many rings.
     pub queues: u16,
-    /// Slots of one ring, a power of two.
+    /// Frames that one ring holds, a power of two minus one.
     pub ring_size: u32,
 }
 
@@ -199,7 +199,7 @@ pub struct PlanNode {
     pub name: String,
     /// What it does, with its numbers.
     pub service: PlanService,
-    /// Ports it serves, indices into [`Plan::ports`].
+    /// Ports it serves, indices into [`Plan::ports`]; today exactly one.
     pub ports: Vec<usize>,
     /// One per lcore it runs on.
     pub workers: Vec<PlanWorker>,
@@ -216,7 +216,7 @@ pub struct PlanNode {
 pub struct PlanWorker {
     /// The lcore that runs it.
     pub lcore: u16,
-    /// Queues of the node's ports that only this worker polls and transmits on; at least one per port.
+    /// Queues of the node's ports that only this worker polls and transmits on: one of each port.
     pub queues: Vec<PortQueue>,
     /// Queues that carry RoCE frames (`transport = "soft"`).
     pub fabric_queues: Vec<PortQueue>,

@@ -99,6 +99,10 @@ fn claim_ports(keys: &NodeKeys, index: usize, ports: &mut Draft, ledger: &mut Le
         let remedy = format!("name ports of [[port]] or [[link]]{}", known(ports));
         ledger.refuse(vec![at.clone()], "a node needs a port", remedy);
     }
+    if keys.ports.len() > 1 {
+        let remedy = "add a [[node]] per port; nodes may share lcores";
+        ledger.refuse(vec![at.clone()], "a worker serves one port", remedy);
+    }
     let mut own: Vec<usize> = Vec::new();
     for name in &keys.ports {
         if let Some(port) = claim(name, index, vec![at.clone()], ports, ledger) {
@@ -179,20 +183,16 @@ fn fabric_keys(
     Some(merged)
 }
 
-/// Splits the queues of the node's ports, and `qps` QPs each, among its workers.
-pub(super) fn workers(node: &DraftNode, ports: &Draft, qps: u32) -> Vec<PlanWorker> {
-    let count = node.lcores.len();
-    let of_port = |port: usize, worker: usize| {
-        let queues = 0..ports.ports[port].port.queues;
-        let mine = queues.filter(move |queue| usize::from(*queue) % count == worker);
-        mine.map(move |queue| PortQueue { port, queue })
-    };
+/// Gives each worker its queue of the node's ports and `qps` QPs.
+pub(super) fn workers(node: &DraftNode, qps: u32) -> Vec<PlanWorker> {
     let share = |(worker, lcore): (usize, &u16)| {
-        let first = u32::try_from(worker).unwrap_or(u32::MAX).saturating_mul(qps);
+        let queue = u16::try_from(worker).unwrap_or(u16::MAX);
+        let lane = |port: &usize| PortQueue { port: *port, queue };
+        let first = u32::from(queue).saturating_mul(qps);
         PlanWorker {
             lcore: *lcore,
-            queues: node.ports.iter().flat_map(|port| of_port(*port, worker)).collect(),
-            fabric_queues: node.soft_port.iter().flat_map(|port| of_port(*port, worker)).collect(),
+            queues: node.ports.iter().map(lane).collect(),
+            fabric_queues: node.soft_port.iter().map(lane).collect(),
             qps: first..first.saturating_add(qps),
         }
     };

@@ -2,7 +2,7 @@
 
 use super::bounds::{
     COMPLETION_BURST, DATA_ROOM_BYTES, DRIVER_OVERHEAD_BYTES, GRH_BYTES, HEADROOM_BYTES, MAX_POOL, RX_BURST,
-    TX_BURST,
+    TX_BACKLOG,
 };
 use super::drivers::device_number;
 use super::ledger::{Ledger, fabric_at};
@@ -77,11 +77,11 @@ fn cached(cache: u32, lcores: u64) -> u64 {
     u64::from(cache) * 3 / 2 * lcores
 }
 
-/// Segments of all requests that a node may have in flight.
+/// Segments of all requests that a node may have in flight, and of one more on each QP that waits for room.
 fn in_flight(node: &PlanNode) -> u64 {
     let Some(fabric) = &node.fabric else { return 0 };
     let segments = u64::from(fabric.qp.max_sge.min(RX_BURST));
-    u64::from(fabric.qp.count) * u64::from(fabric.qp.send_depth) * segments
+    u64::from(fabric.qp.count) * (u64::from(fabric.qp.send_depth) + 1) * segments
 }
 
 /// Receives that a node keeps posted.
@@ -94,7 +94,9 @@ fn posted_receives(node: &PlanNode, fabric: &PlanFabric) -> u64 {
 fn holdings(node: &PlanNode, ports: &Draft) -> u64 {
     let bursts = node.workers.len() as u64 * u64::from(RX_BURST);
     let echoed = match &node.service {
-        PlanService::Sink(sink) if sink.echo => tx_slots(node, ports),
+        PlanService::Sink(sink) if sink.echo => {
+            tx_slots(node, ports) + node.workers.len() as u64 * u64::from(TX_BACKLOG)
+        }
         _ => 0,
     };
     bursts + in_flight(node) + echoed
@@ -142,7 +144,7 @@ fn port_pool(index: usize, ports: &Draft, inputs: &Inputs<'_>, ledger: &mut Ledg
     let node = port.node.and_then(|node| inputs.nodes.get(node));
     if let Some(node) = node {
         let workers = node.workers.len() as u64;
-        demand.add("bursts", workers * u64::from(RX_BURST + 2 * TX_BURST));
+        demand.add("bursts", workers * u64::from(RX_BURST + TX_BACKLOG));
         if node.ports.contains(&index) {
             demand.add("in flight", in_flight(node));
         }
@@ -229,7 +231,7 @@ fn message_pool(index: usize, ports: &Draft, inputs: &Inputs<'_>, ledger: &mut L
     let workers = node.workers.len() as u64;
     demand.add("receives", posted_receives(node, fabric));
     demand.add("one message per TX slot", tx_slots(node, ports));
-    demand.add("completion and TX bursts", workers * u64::from(COMPLETION_BURST + 2 * TX_BURST));
+    demand.add("completion and TX bursts", workers * u64::from(COMPLETION_BURST + TX_BACKLOG));
     demand.add("sends of its own", u64::from(fabric.qp.count));
     demand.add("held by the far end", held_far(node, ports, inputs.nodes));
     let cache = node_cache(node, ports);
@@ -254,7 +256,7 @@ fn slice_pool(index: usize, ports: &Draft, inputs: &Inputs<'_>, ledger: &mut Led
     let node = &inputs.nodes[index];
     let mut demand = Demand::default();
     demand.add("TX slots", tx_slots(node, ports));
-    demand.add("TX bursts", node.workers.len() as u64 * u64::from(2 * TX_BURST));
+    demand.add("TX bursts", node.workers.len() as u64 * u64::from(TX_BACKLOG));
     demand.add("held by the far end", held_far(node, ports, inputs.nodes));
     let cache = node_cache(node, ports);
     demand.add("lcore caches", cached(cache, inputs.lcores));

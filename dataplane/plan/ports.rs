@@ -224,7 +224,8 @@ fn add_link(config: &Config, index: usize, draft: &mut Draft, ledger: &mut Ledge
             pool_cache,
         });
     }
-    draft.links.push(PlanLink { name: keys.name.clone(), ports: [base, base + 1], queues: 0, ring_size });
+    let ports = [base, base + 1];
+    draft.links.push(PlanLink { name: keys.name.clone(), ports, queues: 0, ring_size: ring_size - 1 });
 }
 
 fn ring_size(value: Option<u32>, at: &KeyPath, ledger: &mut Ledger) -> u32 {
@@ -238,57 +239,59 @@ fn ring_size(value: Option<u32>, at: &KeyPath, ledger: &mut Ledger) -> u32 {
     rounded
 }
 
-/// Settles how many queues each port has, now that `workers` serve it: those of its node, for a link the larger
-/// number of its two ends.
+/// Settles how many queues each port has, now that `workers` serve it: one for each. Both ends of a link have as
+/// many, so as many workers serve them.
 pub(super) fn settle_queues(
     draft: &mut Draft,
     workers: &[u32],
     hardware: Option<&Hardware>,
     ledger: &mut Ledger,
 ) {
-    let by_link: Vec<u32> = draft
-        .links
+    for (index, link) in draft.links.iter().enumerate() {
+        let [left, right] = link.ports.map(|port| (workers[port], draft.ports[port].port.name.as_str()));
+        if left.0 != 0 && right.0 != 0 && left.0 != right.0 {
+            let what = format!("{} is served by {} workers, {} by {}", left.1, left.0, right.1, right.0);
+            let remedy = "give the nodes at both ends of a link the same number of workers";
+            ledger.refuse(vec![KeyPath::item("link", index).key("ports")], what, remedy);
+        }
+    }
+    let far = |port: &PlanPort| match port.source {
+        PortSource::LinkEnd { link, end } => workers[draft.links[link].ports[1 - end]],
+        _ => 0,
+    };
+    let served: Vec<u32> = draft
+        .ports
         .iter()
-        .map(|link| link.ports.map(|port| workers[port]).into_iter().max().unwrap_or(1))
+        .enumerate()
+        .map(|(index, port)| workers[index].max(far(&port.port)).max(1))
         .collect();
-    for (index, port) in draft.ports.iter_mut().enumerate() {
-        let served_by = workers[index].max(1);
-        let derived = match port.port.source {
-            PortSource::LinkEnd { link, .. } => by_link[link].max(1),
-            _ => served_by,
-        };
-        port.port.queues = queues_of(port, served_by, derived, hardware, ledger);
+    for (port, served_by) in draft.ports.iter_mut().zip(served) {
+        port.port.queues = queues_of(port, served_by, hardware, ledger);
     }
     for link in &mut draft.links {
         link.queues = draft.ports[link.ports[0]].port.queues;
     }
 }
 
-fn queues_of(
-    draft: &DraftPort,
-    served_by: u32,
-    derived: u32,
-    hardware: Option<&Hardware>,
-    ledger: &mut Ledger,
-) -> u16 {
+fn queues_of(draft: &DraftPort, served_by: u32, hardware: Option<&Hardware>, ledger: &mut Ledger) -> u16 {
     let at = || vec![draft.at.key("queues")];
-    let queues = draft.wanted_queues.unwrap_or(derived);
+    let queues = draft.wanted_queues.unwrap_or(served_by);
     let (limit, whose) = queue_limit(&draft.port, hardware);
-    if queues == 0 || queues < served_by {
-        let what = format!("{served_by} workers serve it and each needs a queue of its own");
-        ledger.refuse_value(at(), queues, what, format!("set queues = {served_by} or leave it out"));
-    } else if queues > limit {
+    if queues > limit {
         let remedy = match argument_for(&draft.port) {
             Some(argument) => format!("add {argument}={queues} to the device, or use fewer workers"),
-            None => format!("set queues = {limit} or less, with no more workers than queues"),
+            None => format!("use {limit} workers or less, each serves one queue"),
         };
         ledger.refuse_value(at(), queues, format!("{whose} has at most {limit}"), remedy);
     } else if queues < limit && polls_all(&draft.port) {
         let what =
             format!("the device spreads frames over all {limit} queue pairs, some would not be polled");
-        ledger.refuse_value(at(), queues, what, format!("set queues = {limit}"));
+        ledger.refuse_value(at(), queues, what, format!("use {limit} workers, each serves one queue"));
+    } else if queues != served_by && draft.port.node.is_some() {
+        let what = format!("{served_by} workers serve it, each exactly one queue");
+        ledger.refuse_value(at(), queues, what, format!("leave it out, or set workers = {queues}"));
     }
-    u16::try_from(queues.clamp(served_by.max(1), MAX_QUEUES)).unwrap_or(1)
+    u16::try_from(served_by.min(MAX_QUEUES)).unwrap_or(1)
 }
 
 /// How many queues the port can have, and who says so.

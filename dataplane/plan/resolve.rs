@@ -78,7 +78,7 @@ fn finish_nodes(
             name: draft.name.clone(),
             service,
             ports: draft.ports.clone(),
-            workers: nodes::workers(draft, ports, qps),
+            workers: nodes::workers(draft, qps),
             fabric,
             message_pool: None,
             slice_pool: None,

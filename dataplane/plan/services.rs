@@ -8,7 +8,10 @@ use super::bounds::{
 use super::ledger::{Ledger, service_at};
 use super::nodes::DraftNode;
 use super::ports::Draft;
-use crate::config::{Config, FlowTableFull, OnFull, QpKind, RelayKeys, SizeMix, SourceKeys, WeightedSize};
+use crate::config::{
+    Config, FlowTableFull, OnFull, Protocol, QpKind, RelayKeys, ServiceKind, SizeMix, SourceKeys,
+    WeightedSize,
+};
 
 /// Numbers of the relay service.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -38,26 +41,18 @@ pub struct PlanRelay {
 pub struct PlanSource {
     /// Distinct flows of the whole node.
     pub flows: u32,
-    /// Frame lengths without frame check sequence, with weights. A protocol that needs more takes more.
-    pub sizes: Vec<WeightedSize>,
+    /// Frame lengths without frame check sequence, used in turn. A protocol that needs more takes more.
+    pub sizes: Vec<u16>,
+    /// Protocols, used in turn by flow.
+    pub protocols: Vec<Protocol>,
     /// Frames per second of the whole node; `None` = as fast as possible.
     pub rate_pps: Option<u64>,
     /// Frames in all; `None` = until stopped.
     pub count: Option<u64>,
-    /// Share of IPv6 among the IP flows.
-    pub ipv6_percent: u32,
-    /// Share of TCP among the IP flows; the others are UDP.
-    pub tcp_percent: u32,
-    /// Share of flows that are not IP.
-    pub non_ip_percent: u32,
-    /// Share of flows with a VLAN tag.
-    pub vlan_percent: u32,
-    /// Id of that tag.
-    pub vlan: u16,
+    /// Id of the VLAN tag of all frames.
+    pub vlan: Option<u16>,
     /// Destination MAC address.
     pub dst_mac: [u8; 6],
-    /// Seed of everything random.
-    pub seed: u64,
 }
 
 /// Numbers of the sink service.
@@ -65,16 +60,20 @@ pub struct PlanSource {
 pub struct PlanSink {
     /// Check order, sequence and checksum.
     pub verify: bool,
-    /// Flows whose order can be followed, per worker.
+    /// Flows whose order can be followed; each worker follows any of them.
     pub flows: u32,
     /// Send every frame back.
     pub echo: bool,
-    /// Print what was received at the end.
-    pub report: bool,
 }
 
 /// Message that is long enough for the usual link and short enough for the usual cache.
 const DEFAULT_MESSAGE_BYTES: u32 = 4096;
+/// Flows of a source.
+const DEFAULT_FLOWS: u32 = 1024;
+/// Most flows of a table.
+const MAX_FLOWS: u32 = 1 << 24;
+/// Longest cycle of lengths or protocols.
+const MAX_MIX: usize = 1024;
 
 /// What the fabric says about messages.
 #[derive(Debug, Clone, Copy)]
@@ -233,52 +232,62 @@ pub(super) fn source(
 ) -> PlanSource {
     let keys = config.node[index].source.over(&config.service.source);
     let at = |key| service_at(index, "source", key);
-    let mut percent = |key, value| ledger.number(at(key), value, 0, 0..=100, "percent");
-    let ipv6_percent = percent("ipv6_percent", keys.ipv6_percent);
-    let tcp_percent = percent("tcp_percent", keys.tcp_percent);
-    let non_ip_percent = percent("non_ip_percent", keys.non_ip_percent);
-    let vlan_percent = percent("vlan_percent", keys.vlan_percent);
-    let vlan = ledger.number(at("vlan"), keys.vlan, 100, 1..=4094, "");
-    let flows = ledger.number(at("flows"), keys.flows, 1024, 1..=1 << 24, "flows");
+    let flows = ledger.number(at("flows"), keys.flows, DEFAULT_FLOWS, 1..=MAX_FLOWS, "flows");
     if flows < node.workers() {
         let what = format!("{} workers need a flow each", node.workers());
         ledger.refuse_value(at("flows"), flows, what, format!("set flows = {} or more", node.workers()));
     }
+    let vlan = keys.vlan.map(|id| ledger.number(at("vlan"), Some(id), id, 1..=4094, ""));
+    let protocols = keys.protocols.clone().unwrap_or(vec![Protocol::Udp4]);
+    if protocols.is_empty() || protocols.len() > MAX_MIX {
+        let remedy = "list one or more of \"udp4\", \"tcp4\", \"udp6\", \"tcp6\" and \"other\"";
+        ledger.refuse(at("protocols"), "no usable mix of protocols", remedy);
+    }
     PlanSource {
         flows,
         sizes: sizes(&keys, index, max_frame(node, ports), ledger),
+        protocols,
         rate_pps: keys.rate_pps.filter(|rate| *rate != 0),
         count: keys.count.filter(|count| *count != 0),
-        ipv6_percent,
-        tcp_percent,
-        non_ip_percent,
-        vlan_percent,
-        vlan: u16::try_from(vlan).unwrap_or(100),
+        vlan: vlan.and_then(|id| u16::try_from(id).ok()),
         dst_mac: destination(&keys, index, ledger),
-        seed: keys.seed.unwrap_or(1),
     }
 }
 
-fn sizes(keys: &SourceKeys, index: usize, max_frame: u32, ledger: &mut Ledger) -> Vec<WeightedSize> {
+/// The lengths in the order they are used: each as often as its weight says, spread evenly.
+fn sizes(keys: &SourceKeys, index: usize, max_frame: u32, ledger: &mut Ledger) -> Vec<u16> {
     let default = SizeMix(vec![WeightedSize { bytes: 60, weight: 1 }]);
     let mix = keys.sizes.clone().unwrap_or(default).0;
     let at = || service_at(index, "source", "sizes");
-    let most = max_frame - 4;
+    let most = if keys.vlan.is_some() { max_frame } else { max_frame - 4 };
     let wrong = mix.iter().find(|size| size.bytes < 60 || size.bytes > most);
     if let Some(size) = wrong {
         let what = format!("no frame of {} bytes leaves these ports", size.bytes);
-        ledger.refuse(
-            at(),
-            what,
-            format!("use lengths from 60 to {most} (mtu + 14), or raise the ports' mtu"),
-        );
+        ledger.refuse(at(), what, format!("use lengths from 60 to {most}, or raise the ports' mtu"));
     }
     let weight: u64 = mix.iter().map(|size| u64::from(size.weight)).sum();
-    if mix.is_empty() || weight == 0 || weight > 1_000_000 {
-        let remedy = "list at least one length; weights add up to 1 to 1000000";
+    if weight == 0 || weight > MAX_MIX as u64 {
+        let remedy = format!("list at least one length; all weights add up to 1 to {MAX_MIX}");
         ledger.refuse(at(), "no usable mix of lengths", remedy);
+        return vec![60];
     }
-    mix
+    interleave(&mix)
+}
+
+/// Smooth weighted round robin: in every turn each entry earns its weight and the richest pays for all.
+fn interleave(mix: &[WeightedSize]) -> Vec<u16> {
+    let total: i64 = mix.iter().map(|size| i64::from(size.weight)).sum();
+    let mut earned = vec![0i64; mix.len()];
+    let mut order = Vec::new();
+    for _ in 0..total {
+        for (balance, size) in earned.iter_mut().zip(mix) {
+            *balance += i64::from(size.weight);
+        }
+        let richest = (0..mix.len()).rev().max_by_key(|entry| earned[*entry]).unwrap_or(0);
+        earned[richest] -= total;
+        order.push(u16::try_from(mix[richest].bytes).unwrap_or(u16::MAX));
+    }
+    order
 }
 
 fn destination(keys: &SourceKeys, index: usize, ledger: &mut Ledger) -> [u8; 6] {
@@ -304,11 +313,36 @@ fn parse_mac(text: &str) -> Option<[u8; 6]> {
 /// The sink's numbers.
 pub(super) fn sink(config: &Config, index: usize, ledger: &mut Ledger) -> PlanSink {
     let keys = config.node[index].sink.over(&config.service.sink);
-    let flows = ledger.number(service_at(index, "sink", "flows"), keys.flows, 1 << 20, 1..=1 << 24, "flows");
-    PlanSink {
-        verify: keys.verify.unwrap_or(true),
-        flows,
-        echo: keys.echo.unwrap_or(false),
-        report: keys.report.unwrap_or(true),
+    let made = config.node.iter().filter(|node| node.service == Some(ServiceKind::Source));
+    let made = made.map(|node| node.source.over(&config.service.source).flows.unwrap_or(DEFAULT_FLOWS));
+    let default = made.max().unwrap_or(1 << 20).clamp(1, MAX_FLOWS);
+    let at = service_at(index, "sink", "flows");
+    let flows = ledger.number(at.clone(), keys.flows, default, 1..=MAX_FLOWS, "flows");
+    if flows < default && keys.flows.is_some() && keys.verify != Some(false) {
+        let what = format!("a source of this file makes {default}, the others would not be verified");
+        ledger.warn(at, what, format!("set flows = {default} or leave it out"));
+    }
+    PlanSink { verify: keys.verify.unwrap_or(true), flows, echo: keys.echo.unwrap_or(false) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lengths_are_spread_by_weight() {
+        let order = interleave(&SizeMix::imix().0);
+        let count = |bytes| order.iter().filter(|size| **size == bytes).count();
+        assert_eq!((order.len(), count(60), count(576), count(1514)), (12, 7, 4, 1));
+        let longest_run = order.chunk_by(|a, b| a == b).map(<[u16]>::len).max();
+        assert_eq!(longest_run, Some(2), "{order:?}");
+    }
+
+    #[test]
+    fn mac_addresses_have_six_bytes() {
+        assert_eq!(parse_mac("02:00:00:00:00:ff"), Some([2, 0, 0, 0, 0, 255]));
+        for bad in ["", "02:00:00:00:00", "02:00:00:00:00:00:00", "2:0:0:0:0:0", "xx:00:00:00:00:00"] {
+            assert_eq!(parse_mac(bad), None, "{bad}");
+        }
     }
 }
