@@ -63,8 +63,9 @@ impl Inbox {
         self.len -= 1;
     }
 
-    pub(super) fn clear(&mut self) {
-        self.len = 0;
+    /// Loses all of them; returns how many.
+    pub(super) fn clear(&mut self) -> usize {
+        std::mem::take(&mut self.len)
     }
 }
 
@@ -115,7 +116,8 @@ pub(super) fn serve<B: Buf>(qp: &mut LoopQp<B>, desk: &mut Desk<B>) {
     let Some(inbox) = &qp.shared.inbox else { return };
     let Some(mut inbox) = try_lock(inbox) else { return desk.ring_again(qp.id) };
     if !qp.shared.state().answers() {
-        return inbox.clear();
+        desk.drops += inbox.clear() as u64;
+        return;
     }
     while let Some((label, bytes)) = inbox.front() {
         if !desk.has_room(qp.cq) {

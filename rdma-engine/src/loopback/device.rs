@@ -6,7 +6,7 @@ use super::error::LoopbackError;
 use super::keys::Keys;
 use super::qp::LoopQp;
 use super::ring::Shared;
-use super::transport::{Handles, LoopTransport};
+use super::transport::{Desk, Handles, LoopTransport};
 use crate::buf::Buf;
 use crate::mem::{Access, Arena, KeyTable, Region};
 use crate::qp::{AddressVector, Change, QpSpec};
@@ -119,7 +119,9 @@ impl<B: Buf> Hub<B> {
 
 /// A worker as the control side knows it.
 struct Worker {
-    alive: Weak<Bells>,
+    bells: Arc<Bells>,
+    /// Gone with its transport.
+    alive: Weak<()>,
     cqs: usize,
     srq_depths: Vec<u32>,
 }
@@ -147,6 +149,11 @@ impl<B: Buf> Loopback<B> {
     /// The hub it belongs to.
     pub fn hub(&self) -> Hub<B> {
         Hub { inner: Arc::clone(&self.hub) }
+    }
+
+    /// Queue pairs of the whole hub, attached or not.
+    pub fn qpn_count(&self) -> usize {
+        lock(&self.hub.directory).qps.len()
     }
 }
 
@@ -186,16 +193,21 @@ impl<B: Buf> Device for Loopback<B> {
         }
         let bells = Arc::new(Bells::new(usize::from(spec.max_qps)));
         let srq_depths = spec.srqs.iter().map(|s| s.depth).collect();
-        let alive = Arc::downgrade(&bells);
-        workers.insert(worker, Worker { alive, cqs: spec.cqs.len(), srq_depths });
         let buffers = lock(&self.buffers).clone();
-        Ok(LoopTransport::new(spec, bells, Arc::clone(&self.hub.keys), buffers, self.handles.clone()))
+        let desk =
+            Desk::new(spec, Arc::clone(&bells), Arc::clone(&self.hub.keys), buffers, self.handles.clone());
+        let transport = LoopTransport::new(spec.max_qps, Arc::clone(&bells), desk);
+        workers.insert(worker, Worker { bells, alive: transport.life(), cqs: spec.cqs.len(), srq_depths });
+        Ok(transport)
     }
 
     fn create_qp(&self, worker: usize, spec: &QpSpec) -> Result<LoopQp<B>, LoopbackError> {
         let workers = lock(&self.workers);
         let w = workers.get(&worker).ok_or(LoopbackError::NoWorker(worker))?;
-        let bells = w.alive.upgrade().ok_or(LoopbackError::NoWorker(worker))?;
+        if w.alive.strong_count() == 0 {
+            return Err(LoopbackError::NoWorker(worker));
+        }
+        let bells = Arc::clone(&w.bells);
         let depth = w.check(worker, spec)?;
         let inbox = (spec.kind == QpType::Ud).then(|| Inbox::new(depth as usize));
         let shared = self.hub.list(|qpn| {

@@ -10,7 +10,7 @@ use crate::types::{Pmtu, Psn, QpType, Time};
 use crate::wr::{Completion, Cookie, Done, QpId, RecvWr, SendWr, Status};
 use std::collections::VecDeque;
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
 
 /// RNR timer codes in units of 10 us (IBTA vol. 1, table 45). Code 0 is the longest.
 const RNR_10US: [u32; 32] = [
@@ -205,6 +205,9 @@ impl<B: Buf> LoopQp<B> {
     /// Both queues are emptied without completions.
     fn reset(&mut self) {
         self.shared.ring().clear();
+        if let Some(inbox) = &self.shared.inbox {
+            inbox.lock().unwrap_or_else(PoisonError::into_inner).clear();
+        }
         self.staged.clear();
         self.receives.clear();
         (self.sends_out, self.receives_out) = (0, 0);

@@ -173,6 +173,11 @@ impl<B> Shared<B> {
         }
     }
 
+    /// True if it belongs to the worker with these bells.
+    pub(super) fn hears(&self, bells: &Arc<Bells>) -> bool {
+        Arc::ptr_eq(&self.bells, bells)
+    }
+
     /// Its state; ERR when it is gone.
     #[inline]
     pub(super) fn state(&self) -> QpState {

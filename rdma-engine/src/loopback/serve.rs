@@ -69,7 +69,9 @@ pub(super) fn serve<B: Buf>(qp: &mut LoopQp<B>, desk: &mut Desk<B>) {
     }
     let more = ring.unserved() > 0 && ring.hold == Hold::None && !failed;
     drop(ring);
-    peer.alert();
+    if served > 0 {
+        peer.alert();
+    }
     if more {
         desk.ring_again(qp.id);
     }

@@ -7,12 +7,12 @@ use super::{flush, harvest, post};
 use crate::buf::{Buf, Egress};
 use crate::mem::KeyTable;
 use crate::qp::QpState;
-use crate::transport::{Completions, Counters, Posted, Transport, WorkerSpec};
+use crate::transport::{Completions, Counters, Posted, SrqSpec, Transport, WorkerSpec};
 use crate::types::{Gid, Time};
 use crate::wr::{AhId, Completion, Done, QpId, RecvWr, SendWr, SrqId, Status};
 use std::collections::VecDeque;
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 /// Address handles of a device.
 #[derive(Clone, Debug, Default)]
@@ -69,6 +69,34 @@ pub(super) struct Desk<B> {
 }
 
 impl<B> Desk<B> {
+    pub(super) fn new(
+        spec: &WorkerSpec,
+        bells: Arc<Bells>,
+        keys: Arc<Keys>,
+        buffers: KeyTable,
+        handles: Handles,
+    ) -> Self {
+        let cq = |depth: usize| Cq { queue: VecDeque::with_capacity(depth), depth };
+        let srq = |s: &SrqSpec| Srq {
+            queue: VecDeque::with_capacity(s.depth as usize),
+            depth: s.depth as usize,
+            sge: s.sge,
+        };
+        Desk {
+            bells,
+            keys: KeyCache::new(keys),
+            buffers,
+            handles,
+            srqs: spec.srqs.iter().map(srq).collect(),
+            cqs: spec.cqs.iter().map(|s| cq(s.depth as usize)).collect(),
+            counters: Counters::default(),
+            drops: 0,
+            // What stays dirty is pushed behind what is looked at.
+            dirty: Vec::with_capacity(2 * usize::from(spec.max_qps)),
+            next_timer: Time::NEVER,
+        }
+    }
+
     /// True if the completion queue takes one more.
     #[inline]
     pub(super) fn has_room(&self, cq: usize) -> bool {
@@ -113,6 +141,7 @@ pub struct LoopTransport<B: Buf> {
     table: Vec<Slot<B>>,
     free: Vec<u16>,
     bells: Arc<Bells>,
+    life: Arc<()>,
     desk: Desk<B>,
 }
 
@@ -123,34 +152,14 @@ impl<B: Buf> fmt::Debug for LoopTransport<B> {
 }
 
 impl<B: Buf> LoopTransport<B> {
-    pub(super) fn new(
-        spec: &WorkerSpec,
-        bells: Arc<Bells>,
-        keys: Arc<Keys>,
-        buffers: KeyTable,
-        handles: Handles,
-    ) -> Self {
-        let cq = |depth: usize| Cq { queue: VecDeque::with_capacity(depth), depth };
-        let srq = |s: &crate::transport::SrqSpec| Srq {
-            queue: VecDeque::with_capacity(s.depth as usize),
-            depth: s.depth as usize,
-            sge: s.sge,
-        };
-        let slots = usize::from(spec.max_qps);
-        let desk = Desk {
-            bells: Arc::clone(&bells),
-            keys: KeyCache::new(keys),
-            buffers,
-            handles,
-            srqs: spec.srqs.iter().map(srq).collect(),
-            cqs: spec.cqs.iter().map(|s| cq(s.depth as usize)).collect(),
-            counters: Counters::default(),
-            drops: 0,
-            dirty: Vec::with_capacity(2 * slots),
-            next_timer: Time::NEVER,
-        };
-        let table = (0..slots).map(|_| Slot { generation: 0, qp: None }).collect();
-        LoopTransport { table, free: (0..spec.max_qps).rev().collect(), bells, desk }
+    pub(super) fn new(max_qps: u16, bells: Arc<Bells>, desk: Desk<B>) -> Self {
+        let table = (0..max_qps).map(|_| Slot { generation: 0, qp: None }).collect();
+        LoopTransport { table, free: (0..max_qps).rev().collect(), bells, life: Arc::new(()), desk }
+    }
+
+    /// Tells whether this transport still exists.
+    pub(super) fn life(&self) -> Weak<()> {
+        Arc::downgrade(&self.life)
     }
 
     /// Messages that unreliable queue pairs of this worker lost: no receive, no room, no right, no peer.
@@ -177,7 +186,8 @@ impl<B: Buf> Transport for LoopTransport<B> {
     type Qp = LoopQp<B>;
 
     fn attach(&mut self, mut qp: LoopQp<B>) -> Result<QpId, LoopQp<B>> {
-        if qp.state() == QpState::Reset {
+        // One that belongs to another worker would never be heard.
+        if qp.state() == QpState::Reset || !qp.shared.hears(&self.bells) {
             return Err(qp);
         }
         let Some(slot) = self.free.pop() else { return Err(qp) };
