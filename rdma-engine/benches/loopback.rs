@@ -149,7 +149,7 @@ fn connect<B: Buf>() -> Ends<B> {
         let rts = RtsAttr { sq_psn: Psn::new(0), timeout: 14, retry_cnt: 7, rnr_retry: 7, max_rd_atomic: 1 };
         up.rtr(rtr).expect("RTR").rts(rts).expect("RTS")
     });
-    let (ia, ib) = (a.attach(qa).ok().expect("room"), b.attach(qb).ok().expect("room"));
+    let (ia, ib) = (a.attach(qa).expect("room"), b.attach(qb).expect("room"));
     Ends { a: (a, ia), b: (b, ib) }
 }
 
@@ -203,7 +203,9 @@ fn measure<B: Buf>(name: &str, mut fresh: impl FnMut() -> B) {
             buf
         })
         .collect();
-    (0..WARM_UP).for_each(|_| drop(round(&mut ends, &mut sends, &mut receives)));
+    for _ in 0..WARM_UP {
+        round(&mut ends, &mut sends, &mut receives);
+    }
     let rounds: Vec<Laps> = (0..ROUNDS).map(|_| round(&mut ends, &mut sends, &mut receives)).collect();
     // The median: a round in which the thread was preempted says nothing.
     let median = |value: &dyn Fn(&Laps) -> u64| {
