@@ -12,11 +12,13 @@
 //! | [`negotiate()`] | two offers to one agreement | nothing |
 //! | [`session`] | both state machines, bytes and time in and out | nothing |
 //! | [`gid`] | which entry of the GID table to use | nothing |
+//! | [`driver`] | listener and connector over nonblocking TCP | sockets |
 //!
 //! The exchange belongs to the control thread; no worker ever waits for it.
 
 pub mod allow;
 pub mod auth;
+pub mod driver;
 pub mod frame;
 #[doc(hidden)]
 pub mod fuzz;
@@ -33,14 +35,16 @@ mod tlv;
 
 pub use allow::{AllowList, Cidr, CidrError, admit};
 pub use auth::{Auth, KeyError, PresharedKey};
+pub use driver::{
+    CmError, Connector, ConnectorConfig, ConnectorEvent, Interest, Listener, ListenerConfig, ListenerEvent,
+    ListenerStats, SessionId,
+};
 #[doc(hidden)]
 pub use fuzz::fuzz_session;
 pub use gid::{GidChoice, GidEntry, GidError, GidKind, choose_gid};
 pub use message::{GoodbyeReason, Identity, QpTotal};
 pub use negotiate::{Agreed, QpPair, Terms, negotiate};
-pub use offer::{
-    Features, Offer, OfferError, QpOffer, RegionOffer, RemoteAccess, ServiceId, ServiceKind, TransportKind,
-};
+pub use offer::{Features, Offer, OfferError, QpOffer, RegionOffer, ServiceId, ServiceKind, TransportKind};
 pub use refuse::{Refusal, RefuseReason};
 pub use session::{Agreement, End, LostReason, Peer, Session, SessionConfig, SessionEvent, Timing};
 pub use tlv::Malformed;

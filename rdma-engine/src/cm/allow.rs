@@ -201,6 +201,8 @@ mod tests {
     }
 
     proptest! {
+        #![proptest_config(ProptestConfig { cases: if cfg!(miri) { 8 } else { 256 }, failure_persistence: None, ..ProptestConfig::default() })]
+
         #[test]
         fn a_block_contains_itself_and_prints_to_itself(bits: u128, v4: bool, prefix in 0u8..=128) {
             let ip = if v4 { IpAddr::V4((bits as u32).into()) } else { IpAddr::V6(bits.into()) };

@@ -1,6 +1,7 @@
 //! What a fuzzer throws at both ends of the exchange, and what must hold whatever it throws.
 
 use super::auth::Auth;
+use super::frame::{FrameKind, split};
 use super::message::GoodbyeReason;
 use super::pair::{CLIENT, Pair, Player, SERVER, config, key, offer, service};
 use super::session::{Session, SessionEvent};
@@ -47,13 +48,14 @@ fn hostile_peer(auth: &Auth, client: bool, mut script: &[u8]) {
 /// Two honest ends; two bytes a step say what happens on the wire.
 fn bent_wire(auth: &Auth, script: &[u8]) {
     let mut pair = Pair::usual(auth);
-    // Set when an end will receive a bent byte; its state before tells what it must not reach.
+    // Set when an end will receive a bent byte.
     let mut bent = [false; 2];
     for step in script.chunks_exact(2) {
         let (from, amount) = (usize::from(step[0] & 1), usize::from(step[1]));
         match step[0] >> 1 & 7 {
             0..=2 => pair.deliver(from, amount + 1),
-            3 => bent[1 - from] |= bend(&mut pair, from, amount),
+            // Once in each direction: a second time might mend the first.
+            3 => bent[1 - from] = bent[1 - from] || bend(&mut pair, from, amount),
             4 => pair.advance(amount as u64 * 4_000_000),
             5 => pair.ends[from].session.goodbye(pair.now, GoodbyeReason::QpError, Vec::new()),
             6 => pair.ends[from].session.probe(pair.now, 50),
@@ -68,15 +70,31 @@ fn bent_wire(auth: &Auth, script: &[u8]) {
     }
 }
 
-/// Flips a bit of a byte on the wire before the session is up.
+/// Flips a bit of a byte on the wire, up to the Ready of its sender: whoever receives it must not come
+/// further. False if there is no such byte.
 fn bend(pair: &mut Pair, from: usize, at: usize) -> bool {
-    let established = pair.ends.iter().any(Player::was_established);
     let len = pair.wires[from].len();
-    if established || len == 0 {
+    if len == 0 {
         return false;
     }
-    pair.wires[from][at % len] ^= 1 << (at % 8);
-    true
+    let delivered = pair.said[from].len() - len;
+    let decides = delivered + at % len < end_of_ready(&pair.said[from]);
+    if decides {
+        pair.wires[from][at % len] ^= 1 << (at % 8);
+    }
+    decides
+}
+
+/// Where the Ready in a stream of honest frames ends; at the end of the stream if it has none.
+fn end_of_ready(said: &[u8]) -> usize {
+    let mut at = 0;
+    while let Ok(Some(frame)) = split(&said[at..]) {
+        at += frame.len;
+        if frame.kind == FrameKind::Ready {
+            break;
+        }
+    }
+    at
 }
 
 fn check_bent(auth: &Auth, pair: &Pair, bent: [bool; 2]) {

@@ -16,7 +16,7 @@
 //! | 2 service | kind u16, name |
 //! | 3 endpoint | transport u16, qp_type u8, path_mtu u8 (1 to 5), features u64, gid 16, mac 6, mac_present u8, min_rnr_timer u8, ack_timeout u8, retry_count u8, rnr_retry u8, initiator_depth u8, responder_depth u8, reserved u8, workers u16, max_segments u16, message_size u32, min_message_size u32, jumbo_payload u32, qkey u32, keepalive_ms u32, dead_after_ms u32 |
 //! | 4 queue pairs | each: qpn u32, psn u32, worker u16, udp_source_port u16, receive_credits u16, lane u16 |
-//! | 5 regions | each: addr u64, len u64, rkey u32, access u32 |
+//! | 5 regions | each: addr u64, len u64, rkey u32, access u32 (remote rights, bits of `ibv_access_flags`) |
 //! | 6 blob | up to 4096 bytes |
 //! | 7 terms | qp_type u8, path_mtu u8, initiator_depth u8, responder_depth u8, min_rnr_timer u8, ack_timeout u8, retry_count u8, rnr_retry u8, features u64, jumbo_payload u32, message_size u32, max_segments u16, qp_pairs u16, keepalive_ms u32, dead_after_ms u32 |
 //! | 8 nonce | 32 bytes |

@@ -4,6 +4,7 @@ use std::fmt;
 
 use thiserror::Error;
 
+use crate::mem::Access;
 use crate::types::{Gid, Pmtu, Psn, QpType, Qpn, Rkey};
 
 /// Longest service or node name in bytes.
@@ -188,24 +189,6 @@ pub struct QpOffer {
     pub lane: u16,
 }
 
-/// Rights of the peer on a region; the bits are those of `ibv_access_flags`.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Default, Debug)]
-pub struct RemoteAccess(pub u32);
-
-impl RemoteAccess {
-    /// WRITE.
-    pub const WRITE: RemoteAccess = RemoteAccess(1 << 1);
-    /// READ.
-    pub const READ: RemoteAccess = RemoteAccess(1 << 2);
-    /// FETCH_ADD and COMPARE_SWAP.
-    pub const ATOMIC: RemoteAccess = RemoteAccess(1 << 3);
-
-    /// True if all rights of `other` are given.
-    pub const fn contains(self, other: RemoteAccess) -> bool {
-        self.0 & other.0 == other.0
-    }
-}
-
 /// A memory region the peer may use.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct RegionOffer {
@@ -215,8 +198,8 @@ pub struct RegionOffer {
     pub len: u64,
     /// Key that opens it.
     pub rkey: Rkey,
-    /// What the peer may do with it.
-    pub access: RemoteAccess,
+    /// What the peer may do with it; only the remote rights travel.
+    pub access: Access,
 }
 
 /// Everything one end brings. Both ends fill in what they can do; [`super::negotiate()`] takes the
@@ -278,7 +261,7 @@ pub struct Offer {
 impl Offer {
     /// An offer with common limits, to be changed field by field: RC, path MTU 1024, 16 READs,
     /// RNR timer 12 (0.64 ms), ACK timeout 14 (67 ms), 7 retries, 16 KiB messages of up to 32
-    /// segments, keepalive 100 ms, lost after 500 ms.
+    /// segments, keepalive every 200 ms, lost after 1 s (so the control thread must poll more often than that).
     pub fn new(service: ServiceId, transport: TransportKind, gid: Gid) -> Self {
         Offer {
             service,
@@ -300,8 +283,8 @@ impl Offer {
             max_segments: 32,
             workers: 1,
             qkey: 0,
-            keepalive_ms: 100,
-            dead_after_ms: 500,
+            keepalive_ms: 200,
+            dead_after_ms: 1_000,
             qps: Vec::new(),
             regions: Vec::new(),
             blob: Vec::new(),

@@ -4,10 +4,9 @@ use zerocopy::byteorder::network_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use super::negotiate::Terms;
-use super::offer::{
-    Features, Offer, QpOffer, RegionOffer, RemoteAccess, ServiceId, ServiceKind, TransportKind,
-};
+use super::offer::{Features, Offer, QpOffer, RegionOffer, ServiceId, ServiceKind, TransportKind};
 use super::tlv::{Malformed, Values, exactly, first, put, row, text};
+use crate::mem::Access;
 use crate::types::{Gid, Pmtu, Psn, QpType, Qpn, Rkey};
 
 pub(super) const TAG_SERVICE: u16 = 2;
@@ -234,9 +233,17 @@ impl From<&RegionOffer> for WireRegion {
             addr: U64::new(region.addr),
             len: U64::new(region.len),
             rkey: U32::new(region.rkey.0),
-            access: U32::new(region.access.0),
+            access: U32::new(remote_rights(|right| region.access.allows(right)).bits()),
         }
     }
+}
+
+/// The remote rights that `has` confirms; local ones are the owner's business.
+fn remote_rights(has: impl Fn(Access) -> bool) -> Access {
+    [Access::REMOTE_WRITE, Access::REMOTE_READ, Access::REMOTE_ATOMIC]
+        .into_iter()
+        .filter(|right| has(*right))
+        .fold(Access::LOCAL, Access::and)
 }
 
 fn region_from(wire: &WireRegion) -> RegionOffer {
@@ -244,7 +251,7 @@ fn region_from(wire: &WireRegion) -> RegionOffer {
         addr: wire.addr.get(),
         len: wire.len.get(),
         rkey: Rkey(wire.rkey.get()),
-        access: RemoteAccess(wire.access.get()),
+        access: remote_rights(|right| wire.access.get() & right.bits() != 0),
     }
 }
 

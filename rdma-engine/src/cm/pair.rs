@@ -106,6 +106,7 @@ pub fn offer(host: u8, qps: u32) -> Offer {
         lane: 0,
     };
     offer.qps = (2..2 + qps).map(qp).collect();
+    (offer.keepalive_ms, offer.dead_after_ms) = (100, 500);
     offer
 }
 

@@ -73,6 +73,8 @@ fn a_pinned_index_is_taken_or_refused_by_name() {
 }
 
 proptest! {
+    #![proptest_config(ProptestConfig { cases: if cfg!(miri) { 8 } else { 256 }, failure_persistence: None, ..ProptestConfig::default() })]
+
     /// Whatever the table, a choice is one of its entries and keeps every rule.
     #[test]
     fn a_choice_keeps_the_rules(

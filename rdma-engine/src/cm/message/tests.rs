@@ -1,8 +1,9 @@
 use super::super::frame::{FrameKind, MAX_BODY, append, split};
 use super::super::negotiate::negotiate;
 use super::super::offer::strategy::{offer, offer_pair};
-use super::super::offer::{QpOffer, RegionOffer, RemoteAccess, ServiceId, ServiceKind, TransportKind};
+use super::super::offer::{QpOffer, RegionOffer, ServiceId, ServiceKind, TransportKind};
 use super::*;
+use crate::mem::Access;
 use crate::types::{Gid, Psn, Rkey};
 use proptest::prelude::*;
 
@@ -105,7 +106,7 @@ fn largest_offer() -> Offer {
         lane: 0,
     };
     offer.qps = (0..MAX_QPS as u32).map(qp).collect();
-    let region = |n| RegionOffer { addr: n, len: 1, rkey: Rkey(1), access: RemoteAccess::READ };
+    let region = |n| RegionOffer { addr: n, len: 1, rkey: Rkey(1), access: Access::REMOTE_READ };
     offer.regions = (0..MAX_REGIONS as u64).map(region).collect();
     offer.blob = vec![7; MAX_BLOB];
     offer.check().unwrap();

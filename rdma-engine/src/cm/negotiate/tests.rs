@@ -3,6 +3,8 @@ use super::*;
 use proptest::prelude::*;
 
 proptest! {
+    #![proptest_config(ProptestConfig { cases: if cfg!(miri) { 8 } else { 256 }, failure_persistence: None, ..ProptestConfig::default() })]
+
     #[test]
     fn both_ends_compute_the_same((a, b) in offer_pair()) {
         match (negotiate(&a, &b), negotiate(&b, &a)) {

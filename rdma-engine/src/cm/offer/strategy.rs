@@ -47,10 +47,19 @@ fn qps(workers: u16) -> impl Strategy<Value = Vec<QpOffer>> {
     })
 }
 
+fn access() -> impl Strategy<Value = Access> {
+    any::<[bool; 3]>().prop_map(|[write, read, atomic]| {
+        let right = |given, right| if given { right } else { Access::LOCAL };
+        right(write, Access::REMOTE_WRITE)
+            .and(right(read, Access::REMOTE_READ))
+            .and(right(atomic, Access::REMOTE_ATOMIC))
+    })
+}
+
 fn region() -> impl Strategy<Value = RegionOffer> {
-    (any::<u64>(), 1u64.., any::<u32>(), any::<u32>()).prop_map(|(addr, len, rkey, access)| {
+    (any::<u64>(), 1u64.., any::<u32>(), access()).prop_map(|(addr, len, rkey, access)| {
         let len = len.min(u64::MAX - addr).max(1);
-        RegionOffer { addr: addr.min(u64::MAX - len), len, rkey: Rkey(rkey), access: RemoteAccess(access) }
+        RegionOffer { addr: addr.min(u64::MAX - len), len, rkey: Rkey(rkey), access }
     })
 }
 
@@ -121,7 +130,8 @@ fn sound() -> Offer {
     offer
 }
 
-const REGION: RegionOffer = RegionOffer { addr: u64::MAX, len: 1, rkey: Rkey(1), access: RemoteAccess::READ };
+const REGION: RegionOffer =
+    RegionOffer { addr: u64::MAX, len: 1, rkey: Rkey(1), access: Access::REMOTE_READ };
 
 /// A field and a way to break its bound.
 type Spoilt = (&'static str, fn(&mut Offer));
@@ -143,7 +153,7 @@ const SPOILT: [Spoilt; 28] = [
     ("max_segments", |o| o.max_segments = 0),
     ("workers", |o| o.workers = 0),
     ("keepalive_ms", |o| o.keepalive_ms = 9),
-    ("dead_after_ms", |o| o.dead_after_ms = 199),
+    ("dead_after_ms", |o| o.dead_after_ms = 399),
     ("dead_after_ms", |o| o.dead_after_ms = MAX_DEAD_AFTER_MS + 1),
     ("qkey", |o| o.qkey = 1 << 31),
     ("qpn", |o| o.qps[0].qpn = Qpn::GSI),
