@@ -279,8 +279,8 @@ fn literal_length(text: &str, before: Option<char>) -> Option<usize> {
     if text.starts_with('"') {
         return Some(quoted_length(text, '"'));
     }
-    if text.starts_with('\'') {
-        let is_lifetime = !text[1..].starts_with('\\') && text.chars().nth(2) != Some('\'');
+    if let Some(inside) = text.strip_prefix('\'') {
+        let is_lifetime = !inside.starts_with('\\') && inside.chars().nth(1) != Some('\'');
         return (!is_lifetime).then(|| quoted_length(text, '\''));
     }
     let in_word = before.is_some_and(|c| c.is_alphanumeric() || c == '_');

@@ -44,13 +44,13 @@ stage_lint() {
   cargo clippy ${locked[@]+"${locked[@]}"} --workspace --all-targets -- -D warnings
 }
 
-# Every tracked or new file that is shell, by its name or its first line.
+# Every file that is shell, by its name or its first line, build products left out where git can tell.
 stage_shell() {
   command -v shellcheck >/dev/null || { skip "shellcheck is not installed" && return 0; }
   local file files=()
   while IFS= read -r file; do
     [ ! -f "$file" ] || [[ $file != *.sh && $(head -c 80 "$file" | tr -d '\0' | head -n 1) != '#!'*sh ]] || files+=("$file")
-  done < <(git ls-files --cached --others --exclude-standard -- scripts tests .ci)
+  done < <(git ls-files --cached --others --exclude-standard -- scripts tests .ci 2>/dev/null || find scripts tests .ci -type f)
   shellcheck --external-sources "${files[@]}" && echo "${#files[@]} shell files are clean"
 }
 
