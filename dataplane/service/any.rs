@@ -9,7 +9,6 @@ use rdma_engine::wr::Completion;
 
 /// One of the services; dispatched once a burst and once a completion.
 #[derive(Debug)]
-#[expect(clippy::large_enum_variant, reason = "one a worker, never moved on the hot path")]
 pub enum AnyService<B: Buf> {
     /// Flows over RDMA.
     Relay(Relay<B>),
