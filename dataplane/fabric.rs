@@ -137,6 +137,10 @@ impl<B: Buf, T: Transport<Buf = B>> Transport for Fabric<T> {
         }
     }
 
+    fn recover_cq(&mut self, cq: u8) -> Result<String, String> {
+        self.wired_mut().map_or_else(|| Err("no transport".into()), |t| t.recover_cq(cq))
+    }
+
     fn counters(&self) -> Counters {
         self.wired().map_or_else(Counters::default, Transport::counters)
     }

@@ -4,7 +4,7 @@ use crate::flow::PathIndex;
 use crate::service::relay::{PathLink, PathTotals};
 use crossbeam_queue::ArrayQueue;
 use rdma_engine::types::QpType;
-use rdma_engine::wr::UdDest;
+use rdma_engine::wr::{SrqId, UdDest};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -25,13 +25,16 @@ pub struct PathOrder {
     pub max_segments: u16,
     /// Where datagrams go.
     pub ud: Option<UdDest>,
+    /// The shared receive queue.
+    pub srq: Option<SrqId>,
 }
 
 impl PathOrder {
     /// The link once the queue pair has its place.
     pub fn link(self, qp: rdma_engine::wr::QpId) -> PathLink {
-        let PathOrder { kind, generation, peer_credits, recv_depth, message_bytes, max_segments, ud } = self;
-        PathLink { qp, kind, generation, peer_credits, recv_depth, message_bytes, max_segments, ud }
+        let PathOrder { kind, generation, peer_credits, recv_depth, message_bytes, max_segments, ud, srq } =
+            self;
+        PathLink { qp, kind, generation, peer_credits, recv_depth, message_bytes, max_segments, ud, srq }
     }
 }
 
@@ -51,6 +54,8 @@ pub enum Order<Q> {
     Ready(PathIndex),
     /// The connection behind the path is gone.
     Fail(PathIndex),
+    /// This completion queue lost completions: give up its queue pairs and make it anew.
+    RebuildCq(u8),
     /// Take nothing new and finish.
     Drain,
     /// The deadline has passed: give up what is left.

@@ -197,6 +197,10 @@ impl<T: Transport<Buf = Packet>> RoleLoop<T> {
                     relay.fail(&mut ctx, path);
                 }
             }
+            Order::RebuildCq(cq) => match self.role.fabric.recover_cq(cq) {
+                Ok(done) => tracing::warn!(node = %self.role.name, "{done}"),
+                Err(error) => tracing::error!(node = %self.role.name, "{error}"),
+            },
             Order::Drain => {
                 self.draining = true;
                 self.role.service.drain();

@@ -101,6 +101,12 @@ pub trait Transport: Sized {
     /// Takes and acknowledges the events of [`event_fd`](Transport::event_fd).
     fn acknowledge(&mut self) {}
 
+    /// Makes a completion queue anew that has lost completions, giving up every queue pair on it: what they had in
+    /// flight completes as flushed. Gives a sentence for the log.
+    fn recover_cq(&mut self, cq: u8) -> Result<String, String> {
+        Err(format!("completion queue {cq}: this transport's queues do not overflow"))
+    }
+
     /// Counters since the start.
     fn counters(&self) -> Counters;
 }

@@ -54,6 +54,9 @@ impl<B: Buf> Relay<B> {
         let at = (0..self.paths.len()).find(|i| self.paths[*i].link.is_some() && self.is_down(ctx, *i))?;
         let clean = self.paths[at].close_seen && self.paths[at].close_sent;
         let link = self.paths[at].link.take().expect("found with a link");
+        if link.srq.is_some() {
+            self.spare_receives += std::mem::take(&mut self.paths[at].posted);
+        }
         self.paths[at].state = PathState::Empty;
         Some((at as PathIndex, link, clean))
     }

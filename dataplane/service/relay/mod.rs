@@ -89,6 +89,8 @@ pub struct Relay<B: Buf> {
     /// Since when no path is alive.
     dead_since: Option<Time>,
     draining: bool,
+    /// Receives left on the shared queue by paths that are gone.
+    spare_receives: u32,
 }
 
 impl<B: Buf> Relay<B> {
@@ -108,6 +110,7 @@ impl<B: Buf> Relay<B> {
             spent: Burst::new(),
             dead_since: Some(Time(0)),
             draining: false,
+            spare_receives: 0,
         }
     }
 
@@ -131,6 +134,20 @@ impl<B: Buf> Relay<B> {
         self.held.len()
     }
 
+    /// Which path a completion belongs to. A receive of a shared queue does not say; its queue pair does. `None` for one
+    /// that no path took, as when the shared queue is flushed.
+    fn mark_of(&mut self, completion: &Completion<B>) -> Option<Mark> {
+        if completion.cookie != Mark::SHARED {
+            return Some(Mark::of(completion.cookie));
+        }
+        let owner = |p: &Path<B>| p.link.filter(|l| l.srq.is_some() && l.qp == completion.qp);
+        let found = self.paths.iter().enumerate().find_map(|(i, p)| owner(p).map(|l| (i, l.generation)));
+        if found.is_none() {
+            self.spare_receives = self.spare_receives.saturating_sub(1);
+        }
+        found.map(|(path, generation)| Mark { path: path as u8, frames: 0, generation })
+    }
+
     /// True if no received message waits for the TX queue.
     pub fn is_delivered(&self) -> bool {
         self.paths.iter().all(|p| p.backlog.is_empty())
@@ -152,7 +169,7 @@ impl<T: Transport, P: Pool<Buf = T::Buf>> Service<T, P> for Relay<T::Buf> {
     }
 
     fn on_completion(&mut self, ctx: &mut Context<'_, T, P>, completion: Completion<T::Buf>) {
-        let mark = Mark::of(completion.cookie);
+        let Some(mark) = self.mark_of(&completion) else { return };
         let current = self.paths[usize::from(mark.path)].link.map(|l| l.generation) == Some(mark.generation);
         debug_assert!(current, "a path is detached only when nothing of it is in flight");
         match completion.done {

@@ -11,7 +11,7 @@ use super::header::{Header, Kind, MAX_FRAMES};
 use arrayvec::ArrayVec;
 use rdma_engine::buf::Buf;
 use rdma_engine::types::{QpType, Time};
-use rdma_engine::wr::{Cookie, QpId, SendWr, UdDest};
+use rdma_engine::wr::{Cookie, QpId, SendWr, SrqId, UdDest};
 use std::collections::VecDeque;
 
 /// What control hands to a worker when a queue pair is in RTS.
@@ -33,6 +33,8 @@ pub struct PathLink {
     pub max_segments: u16,
     /// Where datagrams go; UD only.
     pub ud: Option<UdDest>,
+    /// The worker's shared receive queue, if receives go there.
+    pub srq: Option<SrqId>,
 }
 
 /// Where a path stands.
@@ -228,6 +230,9 @@ pub(super) struct Mark {
 }
 
 impl Mark {
+    /// The mark of a receive on a shared queue, which any path's message may take.
+    pub(super) const SHARED: Cookie = Cookie(0xFF);
+
     #[inline]
     pub(super) fn cookie(self) -> Cookie {
         Cookie(u64::from(self.generation) << 32 | u64::from(self.frames) << 8 | u64::from(self.path))

@@ -184,12 +184,21 @@ impl<B: Buf> Relay<B> {
         if !matches!(p.state, PathState::Armed | PathState::Up | PathState::Closing) {
             return;
         }
+        if link.srq.is_some() && self.spare_receives > 0 {
+            self.spare_receives -= 1;
+            p.posted += 1;
+            return;
+        }
         let Some(buf) = ctx.pools.messages.alloc() else {
             p.owed += 1;
             return;
         };
         let mark = Mark { path: path as u8, frames: 0, generation: link.generation };
-        match ctx.transport.post_recv(link.qp, RecvWr { buf, cookie: mark.cookie() }) {
+        let posted = match link.srq {
+            Some(srq) => ctx.transport.post_srq_recv(srq, RecvWr { buf, cookie: Mark::SHARED }),
+            None => ctx.transport.post_recv(link.qp, RecvWr { buf, cookie: mark.cookie() }),
+        };
+        match posted {
             Ok(()) => p.posted += 1,
             Err(_) => self.path_failed(ctx, path),
         }

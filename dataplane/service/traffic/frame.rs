@@ -106,6 +106,28 @@ impl Proto {
     }
 }
 
+/// What the headers of a flow look like.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Shape {
+    /// Protocol.
+    pub proto: Proto,
+    /// VLAN tag, if any.
+    pub vlan: Option<u16>,
+}
+
+impl Shape {
+    /// Bytes in front of the IP header.
+    const fn link_len(self) -> usize {
+        if self.vlan.is_some() { 18 } else { 14 }
+    }
+
+    /// Shortest frame of this shape that carries a tag.
+    pub const fn shortest(self) -> usize {
+        let need = self.link_len() + self.proto.header_len() + TAG_LEN;
+        if need > MIN_FRAME { need } else { MIN_FRAME }
+    }
+}
+
 /// Addresses that all flows of a source share.
 #[derive(Clone, Copy, Debug)]
 pub struct Addressing {
@@ -113,35 +135,22 @@ pub struct Addressing {
     pub source_mac: [u8; 6],
     /// Destination MAC address.
     pub destination_mac: [u8; 6],
-    /// VLAN tag, if any.
-    pub vlan: Option<u16>,
 }
 
 impl Addressing {
-    /// Bytes in front of the IP header.
-    pub const fn link_len(&self) -> usize {
-        if self.vlan.is_some() { 18 } else { 14 }
-    }
-
-    /// Shortest frame of this protocol that carries a tag.
-    pub const fn shortest(&self, proto: Proto) -> usize {
-        let need = self.link_len() + proto.header_len() + TAG_LEN;
-        if need > MIN_FRAME { need } else { MIN_FRAME }
-    }
-
     /// Writes all headers of a frame of `out.len()` bytes; gives the offset of the tag. The source address is made of
     /// the flow's number in 10.0.0.0/8 or fd00::/8, so that a million flows are a million 5-tuples.
     ///
     /// # Panics
-    /// If `out` is shorter than [`shortest`](Self::shortest).
+    /// If `out` is shorter than [`Shape::shortest`].
     #[inline]
-    pub fn write(&self, proto: Proto, flow: u32, out: &mut [u8]) -> usize {
-        let length = out.len();
-        assert!(length >= self.shortest(proto));
+    pub fn write(&self, shape: Shape, flow: u32, out: &mut [u8]) -> usize {
+        let (length, proto) = (out.len(), shape.proto);
+        assert!(length >= shape.shortest());
         out[..6].copy_from_slice(&self.destination_mac);
         out[6..12].copy_from_slice(&self.source_mac);
         let mut at = 12;
-        if let Some(vlan) = self.vlan {
+        if let Some(vlan) = shape.vlan {
             out[12..14].copy_from_slice(&0x8100u16.to_be_bytes());
             out[14..16].copy_from_slice(&vlan.to_be_bytes());
             at = 16;

@@ -8,7 +8,7 @@ mod frame;
 mod sink;
 mod source;
 
-pub use frame::{Addressing, MIN_FRAME, Proto, TAG_LEN, Tag};
+pub use frame::{Addressing, MIN_FRAME, Proto, Shape, TAG_LEN, Tag};
 pub use sink::{Sink, SinkSettings};
 pub use source::{Source, SourceSettings};
 

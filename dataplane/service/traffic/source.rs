@@ -1,6 +1,6 @@
 //! The source: frames of many flows at a rate.
 
-use super::frame::{Addressing, Proto, TAG_LEN, Tag};
+use super::frame::{Addressing, Shape, TAG_LEN, Tag};
 use crate::service::{BURST, Burst, Context, Service};
 use crate::stats::{Counter, DropReason};
 use rdma_engine::buf::{Buf, Egress, Pool};
@@ -18,8 +18,8 @@ pub struct SourceSettings {
     pub flows: u32,
     /// Frame lengths, used in turn. Bytes, without the frame check sequence; too short ones are lengthened.
     pub sizes: Vec<u16>,
-    /// Protocols, used in turn by flow.
-    pub protos: Vec<Proto>,
+    /// Shapes of flows, used in turn.
+    pub shapes: Vec<Shape>,
     /// Frames a second; 0 for as many as the port takes.
     pub rate_pps: u64,
     /// Frames in all; 0 for no end.
@@ -46,12 +46,12 @@ impl Source {
     /// A source that has made nothing yet.
     ///
     /// # Panics
-    /// If there is no flow, size or protocol.
+    /// If there is no flow, size or shape.
     pub fn new(mut settings: SourceSettings) -> Self {
-        assert!(settings.flows > 0 && !settings.sizes.is_empty() && !settings.protos.is_empty());
-        let shortest = settings.protos.iter().map(|p| settings.addressing.shortest(*p)).max().unwrap_or(0);
+        assert!(settings.flows > 0 && !settings.sizes.is_empty() && !settings.shapes.is_empty());
+        let shortest = settings.shapes.iter().map(|s| s.shortest()).min().unwrap_or(0);
         settings.sizes.iter_mut().for_each(|s| *s = (*s).max(shortest as u16));
-        let longest = settings.sizes.iter().copied().max().unwrap_or(0);
+        let longest = settings.sizes.iter().copied().max().unwrap_or(0).max(128);
         Source {
             sequences: vec![0; settings.flows as usize].into_boxed_slice(),
             next_flow: 0,
@@ -96,10 +96,10 @@ impl Source {
         let s = &self.settings;
         let at = self.next_flow as usize;
         let flow = s.first_flow + self.next_flow;
-        let proto = s.protos[at % s.protos.len()];
-        let size = usize::from(s.sizes[(self.made % s.sizes.len() as u64) as usize]);
+        let shape = s.shapes[at % s.shapes.len()];
+        let size = usize::from(s.sizes[(self.made % s.sizes.len() as u64) as usize]).max(shape.shortest());
         let Some(out) = buf.append(size) else { return false };
-        let tag_at = s.addressing.write(proto, flow, out);
+        let tag_at = s.addressing.write(shape, flow, out);
         let payload = &mut out[tag_at..];
         let rest = payload.len() - TAG_LEN;
         payload[TAG_LEN..].copy_from_slice(&self.filler[..rest]);
