@@ -3,10 +3,12 @@
 pub mod bridge;
 pub mod classify;
 pub mod config;
+pub mod control;
 pub mod fabric;
 pub mod flow;
 pub mod plan;
 pub mod prefetch;
+pub mod run;
 pub mod service;
 pub mod stats;
 pub mod worker;

@@ -3,13 +3,13 @@
 use super::endpoint::{Endpoint, FabricAction};
 use super::line::{Line, LineEvent};
 use super::slot::{Place, Slot, Working};
+use crate::service::relay::PathEnd;
 use crate::worker::{Mailbox, Order, PathOrder, Report};
 use rdma_engine::cm::{
     Agreement, GoodbyeReason, Offer, QpPair, QpTotal, Refusal, RefuseReason, SessionEvent, SessionId,
 };
 use rdma_engine::qp::{BringUp, InitAttr, QpSpec, RtrAttr, RtsAttr};
-use rdma_engine::transport::Device;
-use rdma_engine::types::{Psn, QpType, Time};
+use rdma_engine::types::{Psn, QpType, Qpn, Time};
 use rdma_engine::wr::UdDest;
 use std::collections::VecDeque;
 use std::net::IpAddr;
@@ -230,14 +230,13 @@ impl<'d, D: Endpoint> NodeControl<'d, D> {
                 self.destroy(qp);
                 self.refuse(now, "a worker has no place for the queue pair".into());
             }
-            Report::Down { path, qp, clean, totals } => {
-                let place = self.place(worker, path);
-                let qpn = place.working().map_or(self.device.qpn(&qp), |w| w.qpn);
+            Report::Down { path, qp, end, totals } => {
+                let qpn = self.device.qpn(&qp);
                 let place = self.place(worker, path);
                 place.last = Some((qpn, totals));
                 place.slot = Slot::Free;
                 self.destroy(qp);
-                self.note_down(now, qpn, clean);
+                self.note_down(now, qpn, end);
             }
             Report::Drained => self.drained[worker] = true,
         }
@@ -252,13 +251,13 @@ impl<'d, D: Endpoint> NodeControl<'d, D> {
     }
 
     /// A queue pair has gone. If that was an error while the peer is there, the whole connection is rebuilt.
-    fn note_down(&mut self, now: Time, qpn: rdma_engine::types::Qpn, clean: bool) {
-        if clean || self.draining {
+    fn note_down(&mut self, now: Time, qpn: Qpn, end: PathEnd) {
+        if matches!(end, PathEnd::Closed | PathEnd::Told) || self.draining {
             return;
         }
         let established = self.is_established();
         if established {
-            warn!(node = %self.settings.name, %qpn, "a queue pair failed; connecting again");
+            warn!(node = %self.settings.name, %qpn, "{end}; connecting again");
             self.rebuild(now, GoodbyeReason::QpError);
         }
     }

@@ -36,6 +36,13 @@ impl<B: Buf> AnyService<B> {
         }
     }
 
+    /// The way is open: a source begins.
+    pub fn start(&mut self) {
+        if let AnyService::Source(source) = self {
+            source.start();
+        }
+    }
+
     /// Takes no new work; see [`is_drained`](Self::is_drained).
     pub fn drain(&mut self) {
         match self {

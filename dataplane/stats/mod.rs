@@ -4,6 +4,8 @@
 //! board. Every counter has one writer, so no instruction on the hot path is locked.
 
 mod counter;
+pub mod report;
+pub mod sample;
 mod tally;
 
 pub use counter::{Counter, DropReason};

@@ -117,4 +117,4 @@ fn readable(fd: RawFd) -> libc::pollfd {
 }
 
 mod sys;
-use sys::wait;
+pub(crate) use sys::wait;

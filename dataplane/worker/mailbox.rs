@@ -1,7 +1,7 @@
 //! Orders from control to a worker and what the worker reports.
 
 use crate::flow::PathIndex;
-use crate::service::relay::{PathLink, PathTotals};
+use crate::service::relay::{PathEnd, PathLink, PathTotals};
 use crossbeam_queue::ArrayQueue;
 use rdma_engine::types::QpType;
 use rdma_engine::wr::{SrqId, UdDest};
@@ -56,6 +56,8 @@ pub enum Order<Q> {
     Fail(PathIndex),
     /// This completion queue lost completions: give up its queue pairs and make it anew.
     RebuildCq(u8),
+    /// The way is open: a source may begin.
+    Start,
     /// Take nothing new and finish.
     Drain,
     /// The deadline has passed: give up what is left.
@@ -77,8 +79,8 @@ pub enum Report<Q> {
         path: PathIndex,
         /// The queue pair, nothing in flight.
         qp: Q,
-        /// True if both sides had said that nothing more would come.
-        clean: bool,
+        /// Why it ended.
+        end: PathEnd,
         /// What it carried.
         totals: PathTotals,
     },

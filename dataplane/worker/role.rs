@@ -201,6 +201,7 @@ impl<T: Transport<Buf = Packet>> RoleLoop<T> {
                 Ok(done) => tracing::warn!(node = %self.role.name, "{done}"),
                 Err(error) => tracing::error!(node = %self.role.name, "{error}"),
             },
+            Order::Start => self.role.service.start(),
             Order::Drain => {
                 self.draining = true;
                 self.role.service.drain();
@@ -218,10 +219,10 @@ impl<T: Transport<Buf = Packet>> RoleLoop<T> {
         loop {
             let (service, mut ctx, _) = self.parts(now);
             let Some(relay) = service.relay() else { return };
-            let Some((path, link, clean)) = relay.take_down(&mut ctx) else { return };
+            let Some((path, link, end)) = relay.take_down(&mut ctx) else { return };
             let totals = relay.path_totals(path);
             let qp = self.role.fabric.detach(link.qp).expect("nothing of it is in flight");
-            self.unsaid.push_back(Report::Down { path, qp, clean, totals });
+            self.unsaid.push_back(Report::Down { path, qp, end, totals });
         }
     }
 

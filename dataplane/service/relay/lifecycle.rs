@@ -1,7 +1,7 @@
 //! Paths coming up, telling credits, closing and failing.
 
 use super::header::{Kind, MAX_HEADER};
-use super::path::{PathLink, PathState};
+use super::path::{PathEnd, PathLink, PathState};
 use super::{Mark, Relay};
 use crate::flow::PathIndex;
 use crate::service::Context;
@@ -43,22 +43,22 @@ impl<B: Buf> Relay<B> {
 
     /// Gives a path up because the connection behind it is gone.
     pub fn fail<T: Transport<Buf = B>, P>(&mut self, ctx: &mut Context<'_, T, P>, path: PathIndex) {
-        self.path_failed(ctx, usize::from(path));
+        self.path_failed(ctx, usize::from(path), PathEnd::Told);
     }
 
     /// A path whose queue pair can be taken away: closed on both sides, or dead and empty. It becomes free.
     pub fn take_down<T: Transport<Buf = B>, P>(
         &mut self,
         ctx: &mut Context<'_, T, P>,
-    ) -> Option<(PathIndex, PathLink, bool)> {
+    ) -> Option<(PathIndex, PathLink, PathEnd)> {
         let at = (0..self.paths.len()).find(|i| self.paths[*i].link.is_some() && self.is_down(ctx, *i))?;
-        let clean = self.paths[at].close_seen && self.paths[at].close_sent;
+        let end = self.paths[at].end;
         let link = self.paths[at].link.take().expect("found with a link");
         if link.srq.is_some() {
             self.spare_receives += std::mem::take(&mut self.paths[at].posted);
         }
         self.paths[at].state = PathState::Empty;
-        Some((at as PathIndex, link, clean))
+        Some((at as PathIndex, link, end))
     }
 
     /// Nothing of the path is in flight and nothing will be. A cleanly closed one still has receives posted, which
@@ -96,19 +96,25 @@ impl<B: Buf> Relay<B> {
             ctx.tally.drop(DropReason::Drained, waiting as u64);
             self.paths[path].backlog.clear();
             if self.paths[path].state != PathState::Closed {
-                self.path_failed(ctx, path);
+                self.path_failed(ctx, path, PathEnd::Told);
             }
         }
     }
 
     /// The path is dead: everything it holds will come back, its flows go elsewhere.
-    pub(super) fn path_failed<T: Transport<Buf = B>, P>(&mut self, ctx: &mut Context<'_, T, P>, path: usize) {
+    pub(super) fn path_failed<T: Transport<Buf = B>, P>(
+        &mut self,
+        ctx: &mut Context<'_, T, P>,
+        path: usize,
+        end: PathEnd,
+    ) {
         let p = &mut self.paths[path];
         let Some(link) = p.link else { return };
         if p.state == PathState::Dying {
             return;
         }
         p.state = PathState::Dying;
+        p.end = end;
         let open = p.open.take().map_or(0, |o| o.lengths.len() as u64);
         let stalled = p.stalled.take().map_or(0, |wr| u64::from(Mark::of(wr.cookie).frames));
         ctx.tally.drop(DropReason::PathDown, open + stalled);

@@ -16,7 +16,7 @@ mod path;
 mod receive;
 mod send;
 
-pub use path::{PathLink, PathState, PathTotals};
+pub use path::{PathEnd, PathLink, PathState, PathTotals};
 
 use super::{Burst, Context, Service};
 use crate::classify::Classifier;

@@ -11,8 +11,9 @@ use super::header::{Header, Kind, MAX_FRAMES};
 use arrayvec::ArrayVec;
 use rdma_engine::buf::Buf;
 use rdma_engine::types::{QpType, Time};
-use rdma_engine::wr::{Cookie, QpId, SendWr, SrqId, UdDest};
+use rdma_engine::wr::{Cookie, QpId, Refusal, SendWr, SrqId, Status, UdDest};
 use std::collections::VecDeque;
+use std::fmt;
 
 /// What control hands to a worker when a queue pair is in RTS.
 #[derive(Clone, Copy, Debug)]
@@ -52,6 +53,33 @@ pub enum PathState {
     Closed,
     /// The queue pair failed or was told to; what it held comes back.
     Dying,
+}
+
+/// Why a path was given up.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum PathEnd {
+    /// Both sides had said that nothing more would come.
+    Closed,
+    /// Control gave it up.
+    Told,
+    /// A send ended with this status.
+    Send(Status),
+    /// A receive ended with this status.
+    Receive(Status),
+    /// The transport refused a request.
+    Refused(Refusal),
+}
+
+impl fmt::Display for PathEnd {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            PathEnd::Closed => f.write_str("closed by both sides"),
+            PathEnd::Told => f.write_str("given up with its connection"),
+            PathEnd::Send(status) => write!(f, "a send failed: {status}"),
+            PathEnd::Receive(status) => write!(f, "a receive failed: {status}"),
+            PathEnd::Refused(why) => write!(f, "a request was refused: {why}"),
+        }
+    }
 }
 
 /// Frames in both directions over the life of one connection of a path.
@@ -113,6 +141,8 @@ pub(super) struct Path<B: Buf> {
     pub(super) close_seen: bool,
     pub(super) sends_in_flight: u32,
     pub(super) totals: PathTotals,
+    /// The first thing that went wrong.
+    pub(super) end: PathEnd,
 }
 
 impl<B: Buf> Path<B> {
@@ -136,6 +166,7 @@ impl<B: Buf> Path<B> {
             close_seen: false,
             sends_in_flight: 0,
             totals: PathTotals::default(),
+            end: PathEnd::Closed,
         }
     }
 

@@ -2,7 +2,7 @@
 
 use super::Relay;
 use super::header::{Header, Kind, MAX_HEADER};
-use super::path::{Inbound, Mark, PathState};
+use super::path::{Inbound, Mark, PathEnd, PathState};
 use crate::service::Context;
 use crate::stats::{Counter, DropReason};
 use rdma_engine::buf::{Buf, Egress, Pool, copy_out};
@@ -19,7 +19,7 @@ impl<B: Buf> Relay<B> {
         let path = usize::from(mark.path);
         self.paths[path].posted -= 1;
         if status != Status::Success {
-            self.path_failed(ctx, path);
+            self.path_failed(ctx, path, PathEnd::Receive(status));
             return;
         }
         match self.accept(ctx, path, buf) {
@@ -200,7 +200,7 @@ impl<B: Buf> Relay<B> {
         };
         match posted {
             Ok(()) => p.posted += 1,
-            Err(_) => self.path_failed(ctx, path),
+            Err(refused) => self.path_failed(ctx, path, PathEnd::Refused(refused.why)),
         }
     }
 

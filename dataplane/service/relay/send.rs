@@ -1,7 +1,7 @@
 //! Frames into messages: route, gather, post.
 
 use super::header::{Kind, MAX_FRAMES, MAX_HEADER, header_len};
-use super::path::{Mark, Outbound, PathState};
+use super::path::{Mark, Outbound, PathEnd, PathState};
 use super::{OnFull, OnTableFull, Relay};
 use crate::classify::FrameKind;
 use crate::flow::{Lookup, PathIndex};
@@ -278,7 +278,7 @@ impl<B: Buf> Relay<B> {
             Err(refused) => {
                 let frames = Mark::of(refused.wr.cookie).frames;
                 ctx.tally.drop(DropReason::PathDown, u64::from(frames));
-                self.path_failed(ctx, path);
+                self.path_failed(ctx, path, PathEnd::Refused(refused.why));
             }
         }
     }
@@ -308,7 +308,7 @@ impl<B: Buf> Relay<B> {
             ctx.tally.add(Counter::FramesSent, u64::from(mark.frames));
         } else {
             ctx.tally.drop(DropReason::PathDown, u64::from(mark.frames));
-            self.path_failed(ctx, path);
+            self.path_failed(ctx, path, PathEnd::Send(status));
         }
     }
 }

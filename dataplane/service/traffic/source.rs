@@ -36,6 +36,8 @@ pub struct Source {
     sequences: Box<[u32]>,
     next_flow: u32,
     made: u64,
+    /// False until it is told that its frames have somewhere to go.
+    open: bool,
     started: Option<Time>,
     /// Bytes behind the tag.
     filler: Box<[u8]>,
@@ -43,7 +45,7 @@ pub struct Source {
 }
 
 impl Source {
-    /// A source that has made nothing yet.
+    /// A source that makes nothing before [`start`](Self::start).
     ///
     /// # Panics
     /// If there is no flow, size or shape.
@@ -56,11 +58,17 @@ impl Source {
             sequences: vec![0; settings.flows as usize].into_boxed_slice(),
             next_flow: 0,
             made: 0,
+            open: false,
             started: None,
             filler: (0..longest).map(|i| (i.wrapping_mul(31) >> 2) as u8).collect(),
             stopped: false,
             settings,
         }
+    }
+
+    /// Begins; until then it makes nothing.
+    pub fn start(&mut self) {
+        self.open = true;
     }
 
     /// Makes no more frames.
@@ -75,7 +83,7 @@ impl Source {
 
     /// Frames that may be made now: a burst at most, and no more than the rate, the count and the port allow.
     fn allowance(&mut self, now: Time, room: usize) -> usize {
-        if self.is_done() {
+        if !self.open || self.is_done() {
             return 0;
         }
         let mut n = BURST.min(room) as u64;

@@ -1,0 +1,48 @@
+//! Why a run did not start.
+
+use crate::config::LocatedProblem;
+use dpdk_bind::{EalError, PoolError, PortError};
+
+/// Why nothing was started, or why it ended badly. The text says what to do.
+#[derive(Debug, thiserror::Error)]
+pub enum RunError {
+    /// The configuration does not fit the machine.
+    #[error("the configuration does not fit this machine")]
+    Refused(Vec<LocatedProblem>),
+    /// DPDK did not start.
+    #[error(transparent)]
+    Eal(#[from] EalError),
+    /// A pool could not be made.
+    #[error(transparent)]
+    Pool(#[from] PoolError),
+    /// A port could not be set up.
+    #[error("port {name}: {source}")]
+    Port {
+        /// Its name in the file.
+        name: String,
+        /// Why.
+        source: PortError,
+    },
+    /// The RDMA side of a node could not be set up.
+    #[error("node {node}: {why}")]
+    Fabric {
+        /// The node.
+        node: String,
+        /// Why, and what to do.
+        why: String,
+    },
+    /// A worker could not be started.
+    #[error(transparent)]
+    Lcore(#[from] dpdk_bind::eal::LcoreError),
+    /// The system refused something.
+    #[error("{what}: {source}")]
+    Io {
+        /// What was tried.
+        what: &'static str,
+        /// The system's error.
+        source: std::io::Error,
+    },
+    /// The drain left something behind.
+    #[error("{0}")]
+    Unclean(String),
+}

@@ -1,0 +1,71 @@
+//! What this machine can do, for the plan.
+
+use crate::plan::{DescriptorLimits, Hardware, PortLimits, RdmaLimits};
+use dpdk_bind::eal::Hugepages;
+use dpdk_bind::{Eal, Port, PortInfo};
+use rdma_engine::verbs;
+
+/// CPUs this process may run on.
+pub fn cpus() -> Vec<u16> {
+    core_affinity::get_core_ids().unwrap_or_default().into_iter().map(|c| c.id as u16).collect()
+}
+
+/// Facts that do not need DPDK to be up.
+pub fn before_eal() -> Hardware {
+    let free = Hugepages::free_bytes() >> 20;
+    Hardware { cpus: cpus(), hugepages_free_mib: Some(free), ports: vec![], rdma: rdma() }
+}
+
+impl Hardware {
+    /// With what is known once DPDK is up. The EAL has pinned this thread and taken its hugepages by now, so what was
+    /// found before about CPUs stays, and what is free says nothing any more.
+    #[must_use]
+    pub fn with_eal(self, eal: &Eal) -> Self {
+        let ports = Port::list(eal).iter().map(port).collect();
+        Hardware { hugepages_free_mib: None, ports, ..self }
+    }
+}
+
+fn port(info: &PortInfo) -> PortLimits {
+    let desc = |d: &dpdk_bind::port::DescLimits| DescriptorLimits {
+        min: d.min.into(),
+        max: d.max.into(),
+        align: d.align.into(),
+    };
+    PortLimits {
+        device: info.name.clone(),
+        max_rx_queues: info.max_rx_queues.into(),
+        max_tx_queues: info.max_tx_queues.into(),
+        rx_desc: desc(&info.rx_desc),
+        tx_desc: desc(&info.tx_desc),
+        min_mtu: info.min_mtu.into(),
+        max_mtu: info.max_mtu.into(),
+        rss: !info.rss.is_empty(),
+        tx_checksum: info.tx_offloads.checksums(),
+    }
+}
+
+fn rdma() -> Vec<RdmaLimits> {
+    let devices = verbs::devices().unwrap_or_default();
+    let limits = |d: &verbs::DeviceReport| {
+        d.ports
+            .iter()
+            .map(|p| RdmaLimits {
+                device: d.name.clone(),
+                port: p.number,
+                active: p.state == verbs::PortState::Active,
+                active_mtu: p.active_mtu.map_or(0, |m| m.bytes()),
+                gids: p.gids.len() as u32,
+                max_qp: d.limits.qps,
+                max_qp_wr: d.limits.qp_depth,
+                max_sge: d.limits.sge,
+                max_cq: d.limits.cqs,
+                max_cqe: d.limits.cq_depth,
+                max_mr: d.limits.mrs,
+                max_srq_wr: d.limits.srq_depth,
+                max_read_depth: d.limits.rd_atomic.into(),
+            })
+            .collect::<Vec<_>>()
+    };
+    devices.iter().flat_map(limits).collect()
+}

@@ -1,0 +1,111 @@
+//! Workers of a plan: services with their numbers.
+
+use crate::bridge::{Packet, PacketPool};
+use crate::config::{FlowTableFull, OnFull as ConfigOnFull, Protocol};
+use crate::plan::{PlanNode, PlanRelay, PlanService, PlanSink, PlanSource};
+use crate::service::Pools;
+use crate::service::any::AnyService;
+use crate::service::relay::{OnFull, OnTableFull, Relay, RelaySettings};
+use crate::service::traffic::{Addressing, Proto, Shape, Sink, SinkSettings, Source, SourceSettings};
+use dpdk_bind::Mempool;
+
+/// Longest time a TX queue may take nothing before waiting frames are dropped, where frames wait. Nanoseconds.
+const TX_WAIT_NS: u64 = 1_000_000_000;
+/// How long credits may go untold. Nanoseconds.
+const CREDIT_REFRESH_NS: u64 = 1_000_000;
+
+/// The service of one worker of a node.
+pub(super) fn service(node: &PlanNode, worker: usize, seed: u64) -> AnyService<Packet> {
+    let workers = node.workers.len() as u32;
+    match &node.service {
+        PlanService::Relay(relay) => AnyService::Relay(Relay::new(relay_settings(relay, seed))),
+        PlanService::Source(source) => {
+            AnyService::Source(Source::new(source_settings(source, worker as u32, workers)))
+        }
+        PlanService::Sink(sink) => AnyService::Sink(Sink::new(sink_settings(sink))),
+    }
+}
+
+/// How long unsent frames of this node wait for their TX queue.
+pub(super) fn tx_wait_ns(node: &PlanNode) -> u64 {
+    match &node.service {
+        PlanService::Relay(relay) if relay.on_full == ConfigOnFull::Drop => 0,
+        _ => TX_WAIT_NS,
+    }
+}
+
+/// The pools a node's workers use.
+pub(super) fn pools(node: &PlanNode, port_pool: usize, all: &[Mempool]) -> Pools<PacketPool> {
+    let pick = |at: Option<usize>| PacketPool(all[at.unwrap_or(port_pool)].clone());
+    Pools { frames: pick(None), messages: pick(node.message_pool), slices: pick(node.slice_pool) }
+}
+
+fn relay_settings(relay: &PlanRelay, seed: u64) -> RelaySettings {
+    RelaySettings {
+        paths: relay.qps_per_worker as usize,
+        copybreak: relay.copybreak as usize,
+        on_full: match relay.on_full {
+            ConfigOnFull::Wait => OnFull::Wait,
+            ConfigOnFull::Drop => OnFull::Drop,
+        },
+        on_table_full: match relay.on_flow_table_full {
+            FlowTableFull::Hash => OnTableFull::Hash,
+            FlowTableFull::Drop => OnTableFull::Drop,
+        },
+        dead_path_wait_ns: u64::from(relay.dead_path_wait_ms) * 1_000_000,
+        credit_refresh_ns: CREDIT_REFRESH_NS,
+        flow_capacity: relay.flow_capacity as usize,
+        flow_idle_ms: relay.flow_idle_s.saturating_mul(1000),
+        seed,
+    }
+}
+
+/// This worker's share of a total; the first workers take what does not divide.
+fn share(total: u64, worker: u32, workers: u32) -> u64 {
+    let (worker, workers) = (u64::from(worker), u64::from(workers));
+    total / workers + u64::from(worker < total % workers)
+}
+
+fn source_settings(source: &PlanSource, worker: u32, workers: u32) -> SourceSettings {
+    let flows = share(source.flows.into(), worker, workers) as u32;
+    let before: u64 = (0..worker).map(|w| share(source.flows.into(), w, workers)).sum();
+    SourceSettings {
+        first_flow: before as u32,
+        flows: flows.max(1),
+        sizes: source.sizes.clone(),
+        shapes: source.protocols.iter().map(|p| Shape { proto: proto(*p), vlan: source.vlan }).collect(),
+        rate_pps: source.rate_pps.map_or(0, |rate| share(rate, worker, workers).max(1)),
+        count: source.count.map_or(0, |count| share(count, worker, workers)),
+        addressing: Addressing {
+            source_mac: [2, 0x15, 0x74, 0, (worker >> 8) as u8, worker as u8],
+            destination_mac: source.dst_mac,
+        },
+    }
+}
+
+fn proto(protocol: Protocol) -> Proto {
+    match protocol {
+        Protocol::Udp4 => Proto::UdpV4,
+        Protocol::Tcp4 => Proto::TcpV4,
+        Protocol::Udp6 => Proto::UdpV6,
+        Protocol::Tcp6 => Proto::TcpV6,
+        Protocol::Other => Proto::Other,
+    }
+}
+
+fn sink_settings(sink: &PlanSink) -> SinkSettings {
+    SinkSettings { flows: sink.flows, verify: sink.verify, echo: sink.echo }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shares_add_up() {
+        for (total, workers) in [(10, 3), (2, 3), (1_000_000, 7), (0, 2)] {
+            let sum: u64 = (0..workers).map(|w| share(total, w, workers)).sum();
+            assert_eq!(sum, total);
+        }
+    }
+}

@@ -1,0 +1,314 @@
+//! The main lcore while workers run: connections, statistics, shutdown.
+
+use super::error::RunError;
+use super::ports::RunningPort;
+use super::signals::Signals;
+use super::{Boards, Controls, Mailboxes, sampling};
+use crate::control::Endpoint;
+use crate::plan::{Plan, PlanService};
+use crate::stats::report::Reporter;
+use crate::stats::sample::Sample;
+use crate::stats::{Board, Counter};
+use crate::worker::{Mailbox, Order, Report};
+use dpdk_bind::Mempool;
+use dpdk_bind::tsc::Clock;
+use rdma_engine::cm::Interest;
+use rdma_engine::types::Time;
+use std::os::fd::AsRawFd;
+use std::sync::Arc;
+
+/// Longest sleep of the main lcore: reports of workers have no file descriptor.
+const NAP_MS: u64 = 5;
+/// Longest wait for the TCP goodbye after a drain.
+const GOODBYE_NS: u64 = 500_000_000;
+/// Quiet time after which sinks are taken to have seen everything.
+const SETTLE_NS: u64 = 200_000_000;
+
+/// Where a worker's figures are.
+pub(super) struct WorkerPlace {
+    pub(super) node: String,
+    pub(super) worker: usize,
+    pub(super) lcore: u32,
+    pub(super) service: &'static str,
+    pub(super) board: Arc<Board>,
+}
+
+/// A worker without a connection: control talks to it directly.
+struct Plain<Q> {
+    mailbox: Arc<Mailbox<Q>>,
+    /// True for a worker that makes traffic.
+    source: bool,
+    drained: bool,
+}
+
+/// The main lcore's work.
+pub(super) struct Supervisor<'a, D: Endpoint> {
+    clock: Clock,
+    ports: &'a [RunningPort],
+    port_names: Vec<String>,
+    pools: &'a [Mempool],
+    workers: Vec<WorkerPlace>,
+    plain: Vec<Plain<D::Qp>>,
+    all: Mailboxes<D>,
+    controls: Controls<'a, D>,
+    reporter: Reporter,
+    drain_ns: u64,
+    /// Frames that all sources together make, if each of them has an end.
+    goal: Option<u64>,
+    last: Sample,
+    unclean: Vec<String>,
+}
+
+impl<'a, D: Endpoint> Supervisor<'a, D> {
+    #[expect(clippy::too_many_arguments, reason = "the parts of a process, each used once")]
+    pub(super) fn new(
+        plan: &Plan,
+        clock: Clock,
+        ports: &'a [RunningPort],
+        pools: &'a [Mempool],
+        boards: Boards,
+        mailboxes: Mailboxes<D>,
+        controls: Controls<'a, D>,
+    ) -> Self {
+        let mut workers = Vec::new();
+        let mut plain = Vec::new();
+        for ((node, boards), mail) in plan.nodes.iter().zip(boards).zip(&mailboxes) {
+            for (worker, board) in boards.into_iter().enumerate() {
+                let service = node.service.kind().name();
+                let lcore = node.workers[worker].lcore.into();
+                workers.push(WorkerPlace { node: node.name.clone(), worker, lcore, service, board });
+                if node.fabric.is_none() {
+                    let source = matches!(node.service, PlanService::Source(_));
+                    plain.push(Plain { mailbox: Arc::clone(&mail[worker]), source, drained: false });
+                }
+            }
+        }
+        Supervisor {
+            reporter: Reporter::new(plan),
+            clock,
+            ports,
+            port_names: plan.ports.iter().map(|p| p.name.clone()).collect(),
+            pools,
+            workers,
+            plain,
+            all: mailboxes,
+            controls,
+            drain_ns: u64::from(plan.drain.timeout_ms) * 1_000_000,
+            goal: goal(plan),
+            last: Sample::default(),
+            unclean: Vec::new(),
+        }
+    }
+
+    fn now(&self) -> Time {
+        Time(self.clock.now_ns())
+    }
+
+    /// Runs until a signal, or until every finite source is done and what it made has settled; then drains, stops the
+    /// workers and returns.
+    pub(super) fn supervise(&mut self, signals: &Signals) {
+        let mut settled_since = None;
+        let mut started = false;
+        while !signals.asked() {
+            self.turn(signals);
+            if !started && self.controls.iter().all(|c| c.is_established()) {
+                started = true;
+                self.plain.iter().for_each(|p| drop(p.mailbox.order(Order::Start)));
+            }
+            if !self.all_sources_done() {
+                settled_since = None;
+                continue;
+            }
+            let now = self.now();
+            let carried = self.frames_moved();
+            match settled_since {
+                Some((since, frames)) if frames == carried => {
+                    if now.since_ns(since) > SETTLE_NS {
+                        break;
+                    }
+                }
+                _ => settled_since = Some((now, carried)),
+            }
+        }
+        signals.acknowledge();
+        tracing::info!("draining");
+        self.drain(signals);
+        self.stop(signals);
+    }
+
+    /// True once every source has made all it should; never while one has no end.
+    fn all_sources_done(&self) -> bool {
+        let made = |w: &WorkerPlace| w.board.read().value(Counter::FramesMade);
+        self.goal.is_some_and(|goal| self.workers.iter().map(made).sum::<u64>() >= goal)
+    }
+
+    /// Frames taken from and given to ports by all workers: stands still when nothing moves.
+    fn frames_moved(&self) -> u64 {
+        let moved = |w: &WorkerPlace| {
+            let t = w.board.read();
+            t.value(Counter::RxFrames) + t.value(Counter::TxFrames) + t.value(Counter::FramesReceived)
+        };
+        self.workers.iter().map(moved).sum()
+    }
+
+    /// Polls everything once, shows statistics when due, then sleeps until something is ready or a moment has passed.
+    fn turn(&mut self, signals: &Signals) {
+        let now = self.now();
+        for control in &mut self.controls {
+            control.poll(now);
+        }
+        for p in &mut self.plain {
+            while let Some(report) = p.mailbox.report() {
+                p.drained |= matches!(report, Report::Drained);
+            }
+        }
+        if self.reporter.is_due(now) {
+            self.sample(now);
+            self.reporter.show(&self.last);
+        }
+        self.nap(signals, now);
+    }
+
+    fn sample(&mut self, now: Time) {
+        let ports = (self.port_names.as_slice(), self.ports);
+        let at_ms = now.0 / 1_000_000;
+        self.last =
+            sampling::sample(at_ms, self.clock.hz(), &self.workers, ports, self.pools, &self.controls);
+    }
+
+    fn nap(&self, signals: &Signals, now: Time) {
+        let mut fds = vec![readable(signals.fd().as_raw_fd())];
+        let mut until = now.after_ns(NAP_MS * 1_000_000);
+        for control in &self.controls {
+            until = until.min(control.line().next_timeout().unwrap_or(Time::NEVER));
+            fds.extend(control.line().fds().iter().map(|(fd, interest)| libc::pollfd {
+                fd: fd.as_raw_fd(),
+                events: events(*interest),
+                revents: 0,
+            }));
+        }
+        let longest = std::time::Duration::from_nanos(until.since_ns(now));
+        crate::worker::idle::wait(&mut fds, longest);
+    }
+
+    /// Sources stop first; when their traffic has been carried the relays drain, and everything else has time to arrive.
+    fn drain(&mut self, signals: &Signals) {
+        let deadline = self.now().after_ns(self.drain_ns);
+        for p in &self.plain {
+            p.mailbox.order(Order::Drain).ok();
+        }
+        self.wait_until(signals, deadline, |s| s.plain.iter().all(|p| p.drained));
+        let mut moved = self.frames_moved();
+        let mut since = self.now();
+        self.wait_until(signals, deadline, |s| {
+            let now = s.frames_moved();
+            if now != moved {
+                (moved, since) = (now, s.now());
+            }
+            s.controls.is_empty() || !s.has_source() || s.now().since_ns(since) > SETTLE_NS / 4
+        });
+        self.controls.iter_mut().for_each(|c| c.drain());
+        if !self.wait_until(signals, deadline, |s| s.controls.iter().all(|c| c.is_drained())) {
+            tracing::warn!(
+                "the drain took longer than {} ms: giving up what is left",
+                self.drain_ns / 1_000_000
+            );
+            self.controls.iter_mut().for_each(|c| c.abandon());
+            let late = self.now().after_ns(self.drain_ns);
+            if !self.wait_until(signals, late, |s| s.controls.iter().all(|c| c.is_drained())) {
+                self.unclean.push("a queue pair could not be emptied".into());
+            }
+        }
+        let deadline = self.now().after_ns(GOODBYE_NS);
+        self.wait_until(signals, deadline, |s| {
+            let now = s.now();
+            // Every connection has its goodbye sent, also after the first that is not answered yet.
+            s.controls.iter_mut().fold(true, |all, c| c.close(now) & all)
+        });
+    }
+
+    fn has_source(&self) -> bool {
+        self.plain.iter().any(|p| p.source)
+    }
+
+    fn wait_until(
+        &mut self,
+        signals: &Signals,
+        deadline: Time,
+        mut done: impl FnMut(&mut Self) -> bool,
+    ) -> bool {
+        loop {
+            self.turn(signals);
+            if done(self) {
+                return true;
+            }
+            if self.now() > deadline {
+                return false;
+            }
+        }
+    }
+
+    /// Tells every worker to return. Their last counts are on the boards when the lcores have been joined.
+    fn stop(&mut self, signals: &Signals) {
+        self.turn(signals);
+        for mailbox in self.all.iter().flatten() {
+            while mailbox.order(Order::Stop).is_err() {
+                std::thread::yield_now();
+            }
+        }
+    }
+
+    /// The last figures, when all workers have returned.
+    pub(super) fn finish(mut self) -> Conclusion {
+        let now = self.now();
+        self.sample(now);
+        Conclusion { reporter: self.reporter, last: self.last, unclean: self.unclean }
+    }
+}
+
+/// Frames that all sources together make, if there are any and each has an end.
+fn goal(plan: &Plan) -> Option<u64> {
+    let counts = plan.nodes.iter().filter_map(|n| match &n.service {
+        PlanService::Source(s) => Some(s.count),
+        _ => None,
+    });
+    let counts: Vec<Option<u64>> = counts.collect();
+    if counts.is_empty() { None } else { counts.into_iter().sum() }
+}
+
+/// What is left to say.
+pub(super) struct Conclusion {
+    reporter: Reporter,
+    last: Sample,
+    unclean: Vec<String>,
+}
+
+impl Conclusion {
+    /// Prints the final report; an error if anything was left behind.
+    pub(super) fn conclude(mut self, pools: &[Mempool], leaked: u64) -> Result<(), RunError> {
+        for pool in pools.iter().filter(|p| !p.is_full()) {
+            let missing = pool.capacity() - pool.available();
+            self.unclean.push(format!(
+                "pool {}: {missing} of {} buffers are missing",
+                pool.name(),
+                pool.capacity()
+            ));
+        }
+        if leaked > 0 {
+            self.unclean
+                .push(format!("{leaked} buffers were given up because the device did not let go of them"));
+        }
+        self.reporter.conclude(&self.last, &self.unclean);
+        if self.unclean.is_empty() { Ok(()) } else { Err(RunError::Unclean(self.unclean.join("; "))) }
+    }
+}
+
+fn readable(fd: std::os::fd::RawFd) -> libc::pollfd {
+    libc::pollfd { fd, events: libc::POLLIN, revents: 0 }
+}
+
+fn events(interest: Interest) -> libc::c_short {
+    let read = if interest.read { libc::POLLIN } else { 0 };
+    let write = if interest.write { libc::POLLOUT } else { 0 };
+    read | write
+}
