@@ -299,6 +299,8 @@ fn path_remedy(e: &io::Error) -> &'static str {
         }
         libc::ENETUNREACH | libc::EHOSTUNREACH => "; there is no route to this GID from the local one",
         libc::EINVAL => "; usual causes: the GID index is empty, or of another family than the peer's GID",
+        // What ib_core says of an empty entry.
+        libc::ENODATA => "; the local GID index is empty: its address is gone, choose another index",
         libc::ENODEV => "; the network device under the local GID is gone or down",
         _ => "",
     }

@@ -241,37 +241,32 @@ impl<B: Buf> Verbs<B> {
     pub(super) fn flush_failing(&mut self, out: &mut Completions<B>) {
         let mut at = 0;
         while at < self.failing.len() && !out.is_full() {
-            let slot = self.failing[at];
-            let done = match self.table.in_slot(slot) {
-                None => true,
-                Some((id, qp)) => {
-                    while qp.send.on_device() == 0 && !out.is_full() {
-                        let Some(entry) = qp.send.ring.pop() else { break };
-                        qp.send.waiting_from = qp.send.ring.oldest_index();
-                        self.datagrams -= usize::from(entry.ud.is_some());
-                        self.counters.sends_completed += 1;
-                        self.counters.flushed += 1;
-                        out.push(sent(id, entry, Status::WrFlushErr));
-                    }
-                    while qp.recv.on_device() == 0 && !out.is_full() {
-                        let Some(Receiving { buf, cookie, .. }) = qp.recv.ring.pop() else { break };
-                        qp.recv.waiting_from = qp.recv.ring.oldest_index();
-                        self.counters.receives_completed += 1;
-                        self.counters.flushed += 1;
-                        let done = Done::Received(Received::default());
-                        out.push(Completion { qp: id, cookie, done, status: Status::WrFlushErr, buf });
-                    }
-                    let rest = qp.send.waiting() + qp.recv.waiting();
-                    qp.failing = rest > 0;
-                    rest == 0
-                }
-            };
-            if done {
+            if self.flush_slot(self.failing[at], out) {
                 self.failing.swap_remove(at);
             } else {
                 at += 1;
             }
         }
+    }
+
+    /// The same for one of them; true if nothing of it waits any more.
+    fn flush_slot(&mut self, slot: u16, out: &mut Completions<B>) -> bool {
+        let Some((id, qp)) = self.table.in_slot(slot) else { return true };
+        let before = out.len();
+        while !out.is_full() {
+            let Some((entry, status)) = qp.send.pop_waiting() else { break };
+            self.datagrams -= usize::from(entry.ud.is_some());
+            self.counters.sends_completed += 1;
+            out.push(sent(id, entry, status));
+        }
+        while !out.is_full() {
+            let Some((Receiving { buf, cookie, .. }, status)) = qp.recv.pop_waiting() else { break };
+            self.counters.receives_completed += 1;
+            out.push(Completion { qp: id, cookie, done: Done::Received(Received::default()), status, buf });
+        }
+        self.counters.flushed += (out.len() - before) as u64;
+        qp.failing = qp.send.waiting() + qp.recv.waiting() > 0;
+        !qp.failing
     }
 }
 

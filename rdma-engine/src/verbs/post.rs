@@ -59,8 +59,19 @@ impl Stage {
     }
 }
 
-/// How many requests of a batch the device took, if not all.
-pub(super) struct Short(pub(super) u32);
+/// The device did not take all requests of a batch.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Short {
+    /// How many it took.
+    pub(super) taken: u32,
+    /// The last one it took is not signalled, so nothing will ever say that it is done.
+    pub(super) in_doubt: bool,
+}
+
+impl Short {
+    /// None at all.
+    const NONE: Short = Short { taken: 0, in_doubt: false };
+}
 
 impl Stage {
     /// Puts the waiting sends of a queue pair on its device: one doorbell. They must not be more than `fit_sends` was
@@ -77,9 +88,9 @@ impl Stage {
         let mut used = 0;
         for k in 0..n {
             let index = first.wrapping_add(k);
-            let Some(entry) = qp.send.ring.entry_mut(index) else { return Err(Short(0)) };
+            let Some(entry) = qp.send.ring.entry_mut(index) else { return Err(Short::NONE) };
             let at = used;
-            used += lay_send(entry, keys, &mut self.sges[at..]).ok_or(Short(0))?;
+            used += lay_send(entry, keys, &mut self.sges[at..]).ok_or(Short::NONE)?;
             qp.unsignalled += 1;
             let signal = k + 1 == n || qp.unsignalled >= qp.caps.signal_every;
             if signal {
@@ -93,8 +104,7 @@ impl Stage {
             operands(wr, entry, ahs);
         }
         let rc = self.post_sends(qp, n);
-        qp.send.waiting_from = first.wrapping_add(rc.as_ref().err().map_or(n, |s| s.0));
-        rc
+        qp.send.advance(n, rc)
     }
 
     fn post_sends<B: Buf>(&mut self, qp: &Qp<B>, n: u32) -> Result<(), Short> {
@@ -110,7 +120,10 @@ impl Stage {
             if ffi::ibv_post_send(qp.raw(), base, &mut bad) == 0 {
                 return Ok(());
             }
-            Err(Short(taken(base, bad, n)))
+            let taken = taken(base, bad, n);
+            let signalled = |k: u32| (*base.add(k as usize)).send_flags & Flags::IBV_SEND_SIGNALED.0 != 0;
+            // The last request of the batch before was signalled.
+            Err(Short { taken, in_doubt: taken > 0 && !signalled(taken - 1) })
         }
     }
 
@@ -127,9 +140,9 @@ impl Stage {
         let mut used = 0;
         for k in 0..n {
             let index = first.wrapping_add(k);
-            let Some(entry) = qp.recv.ring.entry_mut(index) else { return Err(Short(0)) };
+            let Some(entry) = qp.recv.ring.entry_mut(index) else { return Err(Short::NONE) };
             let (at, Receiving { buf, first, sges, .. }) = (used, entry);
-            used += lay_recv(buf, grh, (*first, *sges), keys, &mut self.sges[at..]).ok_or(Short(0))?;
+            used += lay_recv(buf, grh, (*first, *sges), keys, &mut self.sges[at..]).ok_or(Short::NONE)?;
             let wr = &mut self.recvs[k as usize];
             wr.wr_id = WrId::new(Queue::Recv, id.slot, id.generation, index).pack();
             wr.sg_list = self.sges.as_mut_ptr().wrapping_add(at).cast();
@@ -138,8 +151,7 @@ impl Stage {
         let raw = qp.raw();
         // SAFETY: the queue pair lives; the function is its context's own.
         let rc = self.post_recvs(n, |wr, bad| unsafe { ffi::ibv_post_recv(raw, wr, bad) });
-        qp.recv.waiting_from = first.wrapping_add(rc.as_ref().err().map_or(n, |s| s.0));
-        rc
+        qp.recv.advance(n, rc)
     }
 
     /// Puts the entries `waiting` of a shared queue on its device; how many were not taken.
@@ -152,9 +164,9 @@ impl Stage {
     ) -> Result<(), Short> {
         let mut used = 0;
         for (k, place) in waiting.iter().enumerate() {
-            let Some(Shared { buf, first, sges, .. }) = slab.get_mut(*place) else { return Err(Short(0)) };
+            let Some(Shared { buf, first, sges, .. }) = slab.get_mut(*place) else { return Err(Short::NONE) };
             let at = used;
-            used += lay_recv(buf, false, (*first, *sges), keys, &mut self.sges[at..]).ok_or(Short(0))?;
+            used += lay_recv(buf, false, (*first, *sges), keys, &mut self.sges[at..]).ok_or(Short::NONE)?;
             let wr = &mut self.recvs[k];
             wr.wr_id = WrId::new(Queue::Shared, srq.0, 0, *place).pack();
             wr.sg_list = self.sges.as_mut_ptr().wrapping_add(at).cast();
@@ -179,7 +191,10 @@ impl Stage {
             }
             (*base.add(n as usize - 1)).next = std::ptr::null_mut();
             let mut bad = std::ptr::null_mut();
-            if post(base, &mut bad) == 0 { Ok(()) } else { Err(Short(taken(base, bad, n))) }
+            if post(base, &mut bad) == 0 {
+                return Ok(());
+            }
+            Err(Short { taken: taken(base, bad, n), in_doubt: false })
         }
     }
 }

@@ -7,13 +7,14 @@ use super::event::Owner;
 use super::ffi;
 use super::modify::{attributes, modify};
 use super::pd::Pd;
+use super::post::Short;
 use super::sge::Sge;
 use super::srq::Srq;
 use crate::buf::Buf;
 use crate::inflight::InFlight;
 use crate::qp::{Change, QpCaps, QpSpec, QpState};
 use crate::types::{QpType, Qpn};
-use crate::wr::{Cookie, Op, UdDest};
+use crate::wr::{Cookie, Op, Status, UdDest};
 use std::io;
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -50,11 +51,13 @@ pub(super) struct Lane<E> {
     pub(super) ring: InFlight<E>,
     /// Index of the first entry that is not on the device.
     pub(super) waiting_from: u32,
+    /// Index of the entry that the device refused.
+    refused: Option<u32>,
 }
 
 impl<E> Lane<E> {
     fn new(depth: u32) -> Self {
-        Lane { ring: InFlight::new(depth.max(1) as usize), waiting_from: 0 }
+        Lane { ring: InFlight::new(depth.max(1) as usize), waiting_from: 0, refused: None }
     }
 
     /// Entries that wait for `flush`, or to be flushed here.
@@ -67,6 +70,31 @@ impl<E> Lane<E> {
     #[inline]
     pub(super) fn on_device(&self) -> u32 {
         self.waiting_from.wrapping_sub(self.ring.oldest_index())
+    }
+
+    /// Notes the end of a batch of `n` requests.
+    #[inline]
+    pub(super) fn advance(&mut self, n: u32, end: Result<(), Short>) -> Result<(), Short> {
+        match end {
+            Ok(()) => self.waiting_from = self.waiting_from.wrapping_add(n),
+            Err(short) => {
+                self.waiting_from = self.waiting_from.wrapping_add(short.taken);
+                self.refused = Some(self.waiting_from);
+            }
+        }
+        end
+    }
+
+    /// The oldest entry, if it is not on the device, to be flushed here; with it how it ended.
+    pub(super) fn pop_waiting(&mut self) -> Option<(E, Status)> {
+        if self.on_device() > 0 {
+            return None;
+        }
+        let index = self.ring.oldest_index();
+        let entry = self.ring.pop()?;
+        self.waiting_from = self.ring.oldest_index();
+        let status = if self.refused == Some(index) { Status::LocQpOpErr } else { Status::WrFlushErr };
+        Some((entry, status))
     }
 
     /// Entries that a completion for `index` retires; none if it is not on the device.

@@ -5,9 +5,11 @@
 use super::error::VerbsError;
 use super::event::Owner;
 use super::poll::CqSide;
+use super::post::Short;
 use super::srq::Srq;
 use super::transport::{SrqSide, Verbs};
 use crate::buf::Buf;
+use crate::transport::Transport;
 use crate::wr::{QpId, SrqId};
 use std::sync::Arc;
 
@@ -23,12 +25,16 @@ pub struct Rebuilt {
 }
 
 impl<B: Buf> Verbs<B> {
-    /// The device took only part of a batch: the queue pair is destroyed, so that nothing of it can be in doubt, and the
-    /// rest completes as flushed.
+    /// The device took only part of a batch, which fails the queue pair: the rest completes here, the first of it as a
+    /// malformed request. Where what was taken can never be known to be done, the queue pair is destroyed.
     #[cold]
-    pub(super) fn refused_by_device(&mut self, id: QpId) {
+    pub(super) fn refused_by_device(&mut self, id: QpId, short: Short) {
         self.counters.errors += 1;
-        self.evict(id);
+        if short.in_doubt {
+            self.evict(id);
+        } else {
+            self.fail(id);
+        }
     }
 
     /// Destroys an attached queue pair at once. The device touches none of its buffers afterwards; they come back as

@@ -15,7 +15,7 @@ use crate::buf::{Buf, Egress};
 use crate::mem::KeyTable;
 use crate::qp::QpState;
 use crate::transport::{Completions, Counters, Posted, Transport};
-use crate::types::Time;
+use crate::types::{QpType, Qpn, Time};
 use crate::wr::{QpId, RecvWr, Refusal, Refused, SendWr, SrqId};
 use std::os::fd::RawFd;
 use std::sync::Arc;
@@ -112,6 +112,11 @@ impl<B: Buf> Verbs<B> {
         }
     }
 
+    /// Number of an attached queue pair; `None` if `qp` is stale.
+    pub fn qpn(&self, qp: QpId) -> Option<Qpn> {
+        Some(self.table.qp(qp)?.qpn())
+    }
+
     #[inline]
     fn mark_dirty(dirty: &mut Vec<u16>, qp: &mut Qp<B>, slot: u16) {
         if !qp.dirty {
@@ -139,17 +144,17 @@ impl<B: Buf> Verbs<B> {
         if qp.state == QpState::Err {
             return self.mark_failing(slot);
         }
-        let mut all_taken = true;
+        let mut end = Ok(());
         if qp.recv.waiting() > 0 {
-            all_taken &= self.stage.ring_recvs(id, qp, &mut self.keys).is_ok();
             self.counters.doorbells += 1;
+            end = self.stage.ring_recvs(id, qp, &mut self.keys);
         }
-        if qp.send.waiting() > 0 {
-            all_taken &= self.stage.ring_sends(id, qp, &mut self.keys, &self.ahs).is_ok();
+        if qp.send.waiting() > 0 && end.is_ok() {
             self.counters.doorbells += 1;
+            end = self.stage.ring_sends(id, qp, &mut self.keys, &self.ahs);
         }
-        if !all_taken {
-            self.refused_by_device(id);
+        if let Err(short) = end {
+            self.refused_by_device(id, short);
         }
     }
 
@@ -163,7 +168,7 @@ impl<B: Buf> Verbs<B> {
             let SrqSide { srq, slab, waiting } = side;
             let taken = match self.stage.ring_shared((at as u16, srq), slab, waiting, &mut self.keys) {
                 Ok(()) => waiting.len(),
-                Err(short) => short.0 as usize,
+                Err(short) => short.taken as usize,
             };
             self.counters.doorbells += 1;
             // Receives complete in any order, so the rest may wait for the next turn.
@@ -185,7 +190,7 @@ impl<B: Buf> Transport for Verbs<B> {
         }
         self.stage.fit_sends(qp.caps.send_depth, qp.caps.send_sge);
         self.stage.fit_recvs(qp.caps.recv_depth, qp.caps.recv_sge);
-        self.uses_ahs |= qp.kind == crate::types::QpType::Ud;
+        self.uses_ahs |= qp.kind == QpType::Ud;
         Ok(self.table.insert(qp))
     }
 

@@ -6,6 +6,11 @@
 
 #[path = "../arena_pool/mod.rs"]
 mod arena_pool;
+mod control;
 mod errors;
+mod network;
 mod pair;
+mod queues;
 mod rc;
+mod shared;
+mod unreliable;

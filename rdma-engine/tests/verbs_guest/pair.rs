@@ -6,7 +6,7 @@ use rdma_engine::mem::{Access, Arena, Backing, Region};
 use rdma_engine::qp::{AddressVector, BringUp, InitAttr, QpCaps, QpSpec, RtrAttr, RtsAttr};
 use rdma_engine::transport::{Completions, CqSpec, Device, Transport, WorkerSpec};
 use rdma_engine::types::{Pmtu, Psn, QpType, Qpn, Time};
-use rdma_engine::verbs::{Qp, Verbs, VerbsDevice, devices};
+use rdma_engine::verbs::{AsyncEvent, Qp, Verbs, VerbsDevice, devices};
 use rdma_engine::wr::{Completion, Cookie, Op, QpId, RecvWr, SendWr};
 use std::io::Write;
 use std::time::{Duration, Instant};
@@ -114,6 +114,18 @@ impl End {
     /// Waits for one completion.
     pub fn one(&mut self) -> Completion<ArenaBuf> {
         self.take(1).remove(0)
+    }
+
+    /// Waits for an asynchronous event.
+    pub fn event(&mut self) -> AsyncEvent {
+        let start = Instant::now();
+        loop {
+            if let Some(event) = self.device.poll_async() {
+                return event;
+            }
+            assert!(start.elapsed() < STUCK, "no event after a minute");
+            std::thread::yield_now();
+        }
     }
 
     /// A queue pair in INIT.
