@@ -52,6 +52,8 @@ pub struct Features {
     pub retry: bool,
     /// A message to an unreliable queue pair that is longer than the receive is lost and harms nothing.
     pub lossy_overlong: bool,
+    /// A misaligned atomic reaches the peer, which refuses it. Some drivers already refuse to send it.
+    pub misaligned: bool,
     /// `post_*` refuses buffers outside of registered memory ([`Rig::unregistered`] gives one).
     pub registration: bool,
     /// A send queue takes exactly the requests it was created for.
@@ -85,6 +87,7 @@ impl Default for Features {
             rnr: true,
             retry: true,
             lossy_overlong: true,
+            misaligned: true,
             registration: false,
             exact_depth: true,
             pmtu: Pmtu::B1024,

@@ -10,7 +10,7 @@ use super::transport::Verbs;
 use super::wrid::{Queue, WrId};
 use crate::buf::Buf;
 use crate::qp::QpState;
-use crate::transport::Completions;
+use crate::transport::{Completions, Counters};
 use crate::types::{QpType, Qpn, Rkey};
 use crate::wr::{Completion, Done, QpId, Received, Status, UdSource};
 use std::sync::Arc;
@@ -217,10 +217,7 @@ impl<B: Buf> Verbs<B> {
     /// Notes that a queue pair has failed. Not inlined: this is not the fast path.
     #[cold]
     fn failed(&mut self, id: QpId, status: Status, sending: bool) {
-        match status {
-            Status::WrFlushErr => self.counters.flushed += 1,
-            _ => self.counters.errors += 1,
-        }
+        count(&mut self.counters, status);
         let Some(qp) = self.table.qp_mut(id) else { return };
         if qp.state == QpState::Err {
             return;
@@ -252,21 +249,30 @@ impl<B: Buf> Verbs<B> {
     /// The same for one of them; true if nothing of it waits any more.
     fn flush_slot(&mut self, slot: u16, out: &mut Completions<B>) -> bool {
         let Some((id, qp)) = self.table.in_slot(slot) else { return true };
-        let before = out.len();
         while !out.is_full() {
             let Some((entry, status)) = qp.send.pop_waiting() else { break };
+            count(&mut self.counters, status);
             self.datagrams -= usize::from(entry.ud.is_some());
             self.counters.sends_completed += 1;
             out.push(sent(id, entry, status));
         }
         while !out.is_full() {
             let Some((Receiving { buf, cookie, .. }, status)) = qp.recv.pop_waiting() else { break };
+            count(&mut self.counters, status);
             self.counters.receives_completed += 1;
             out.push(Completion { qp: id, cookie, done: Done::Received(Received::default()), status, buf });
         }
-        self.counters.flushed += (out.len() - before) as u64;
         qp.failing = qp.send.waiting() + qp.recv.waiting() > 0;
         !qp.failing
+    }
+}
+
+/// Counts a request that did not succeed.
+fn count(counters: &mut Counters, status: Status) {
+    match status {
+        Status::Success => {}
+        Status::WrFlushErr => counters.flushed += 1,
+        _ => counters.errors += 1,
     }
 }
 

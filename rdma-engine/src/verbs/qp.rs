@@ -109,6 +109,11 @@ impl<E> Lane<E> {
         self.waiting_from = self.ring.oldest_index();
     }
 
+    /// What was refused before is over.
+    fn reset(&mut self) {
+        self.refused = None;
+    }
+
     /// Gives all entries up.
     fn leak(&mut self) -> usize {
         let mut n = 0;
@@ -236,8 +241,14 @@ impl<B: Buf> Qp<B> {
             })?;
         }
         self.state = to;
-        if let Change::Rts(rts) = change {
-            self.reads = self.kind == QpType::Rc && rts.max_rd_atomic > 0;
+        match change {
+            Change::Rts(rts) => self.reads = self.kind == QpType::Rc && rts.max_rd_atomic > 0,
+            Change::Reset => {
+                self.unsignalled = 0;
+                self.send.reset();
+                self.recv.reset();
+            }
+            _ => {}
         }
         Ok(())
     }

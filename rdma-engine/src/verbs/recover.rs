@@ -29,7 +29,6 @@ impl<B: Buf> Verbs<B> {
     /// malformed request. Where what was taken can never be known to be done, the queue pair is destroyed.
     #[cold]
     pub(super) fn refused_by_device(&mut self, id: QpId, short: Short) {
-        self.counters.errors += 1;
         if short.in_doubt {
             self.evict(id);
         } else {

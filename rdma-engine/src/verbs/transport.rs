@@ -136,24 +136,40 @@ impl<B: Buf> Verbs<B> {
         }
     }
 
+    /// Puts posted receives on their queues and leaves sends waiting for `flush`: where a peer may send at once, all
+    /// queue pairs have their receives before the first word goes out.
+    pub fn flush_receives(&mut self) {
+        for at in 0..self.dirty.len() {
+            self.ring_receives(self.dirty[at]);
+        }
+        self.ring_shared();
+    }
+
     /// Puts what waits in one slot on the device: receives first, so that an answer finds them.
     #[inline]
     fn ring(&mut self, slot: u16) {
+        self.ring_receives(slot);
         let Some((id, qp)) = self.table.in_slot(slot) else { return };
         qp.dirty = false;
         if qp.state == QpState::Err {
             return self.mark_failing(slot);
         }
-        let mut end = Ok(());
-        if qp.recv.waiting() > 0 {
+        if qp.send.waiting() > 0 {
             self.counters.doorbells += 1;
-            end = self.stage.ring_recvs(id, qp, &mut self.keys);
+            if let Err(short) = self.stage.ring_sends(id, qp, &mut self.keys, &self.ahs) {
+                self.refused_by_device(id, short);
+            }
         }
-        if qp.send.waiting() > 0 && end.is_ok() {
-            self.counters.doorbells += 1;
-            end = self.stage.ring_sends(id, qp, &mut self.keys, &self.ahs);
+    }
+
+    #[inline]
+    fn ring_receives(&mut self, slot: u16) {
+        let Some((id, qp)) = self.table.in_slot(slot) else { return };
+        if qp.recv.waiting() == 0 || qp.state == QpState::Err {
+            return;
         }
-        if let Err(short) = end {
+        self.counters.doorbells += 1;
+        if let Err(short) = self.stage.ring_recvs(id, qp, &mut self.keys) {
             self.refused_by_device(id, short);
         }
     }

@@ -2,6 +2,7 @@
 //!
 //! Where there are no two RDMA devices every test says SKIPPED. `tests/guest/verbs.sh` runs this binary in the guest.
 
+#![cfg(feature = "verbs")]
 #![allow(unreachable_pub)] // modules of a test binary.
 
 #[path = "../arena_pool/mod.rs"]
