@@ -7,7 +7,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 use super::bth::Bth;
 use super::ethernet::{EthernetHeader, Mac, VlanTag, Vlans, ethertype};
 use super::extended::ExtendedHeaders;
-use super::icrc::{self, IcrcBuilder};
+use super::icrc::{self, IcrcBuilder, Lower4Icrc, Lower6Icrc};
 use super::ip::{Ipv4Header, Ipv6Header, ip_protocol};
 use super::udp::{ROCE_PORT, UdpHeader};
 
@@ -56,9 +56,11 @@ enum Lower {
     V4 {
         headers: Lower4,
         checksum: u32,
+        icrc: Lower4Icrc,
     },
     V6 {
         headers: Lower6,
+        icrc: Lower6Icrc,
     },
 }
 
@@ -71,6 +73,31 @@ pub struct HeaderTemplate {
     link: [u8; LINK_MAX],
     link_len: u8,
     lower: Lower,
+}
+
+/// Headers that were written, and the ICRC so far.
+#[derive(Clone, Copy, Debug)]
+pub struct Written {
+    /// Where in the headroom the frame begins.
+    pub start: usize,
+    icrc: IcrcBuilder,
+}
+
+impl Written {
+    /// The pad and ICRC of the frame, whose payload lies in `payload`.
+    #[inline]
+    pub fn seal<'p>(mut self, payload: impl IntoIterator<Item = &'p [u8]>) -> Tail {
+        let mut payload_len = 0;
+        for piece in payload {
+            self.icrc.update(piece);
+            payload_len += piece.len();
+        }
+        let pad = Bth::pad_for(payload_len);
+        if pad != 0 {
+            self.icrc.update(&[0; 3][..usize::from(pad)]);
+        }
+        Tail::new(pad, self.icrc.finish())
+    }
 }
 
 /// Pad and ICRC: the 4 to 7 bytes after a payload.
@@ -139,13 +166,13 @@ impl HeaderTemplate {
     }
 
     /// Bytes in front of a payload whose extended headers are `H`.
-    #[inline]
+    #[inline(always)]
     pub const fn headroom<H: ExtendedHeaders>(&self) -> usize {
         self.lower_len() + size_of::<Bth>() + size_of::<H>()
     }
 
     /// Bytes in front of the BTH.
-    #[inline]
+    #[inline(always)]
     const fn lower_len(&self) -> usize {
         self.link_len as usize
             + match self.lower {
@@ -154,13 +181,12 @@ impl HeaderTemplate {
             }
     }
 
-    /// Writes all headers so that they end where `headroom` ends, for a payload of `payload_len` bytes.
-    /// Returns where in `headroom` the frame begins. The pad count of `bth` is set here; `ip_id` is the
-    /// IPv4 identification.
+    /// Writes all headers so that they end where `headroom` ends, for a payload of `payload_len` bytes. The
+    /// pad count of `bth` is set here; `ip_id` is the IPv4 identification.
     ///
     /// # Panics
     /// If `headroom` is shorter than [`HeaderTemplate::headroom`], or the packet longer than IP allows.
-    #[inline]
+    #[inline(always)]
     pub fn write_headers<H: ExtendedHeaders>(
         &self,
         headroom: &mut [u8],
@@ -168,9 +194,8 @@ impl HeaderTemplate {
         ip_id: u16,
         bth: Bth,
         extended: &H,
-    ) -> usize {
+    ) -> Written {
         debug_assert!(bth.opcode.info().headers == H::SET, "{:?} has other headers", bth.opcode);
-        let start = headroom.len() - self.headroom::<H>();
         let bth = bth.with_pad_for(payload_len);
         let udp_len = size_of::<UdpHeader>()
             + size_of::<Bth>()
@@ -179,36 +204,34 @@ impl HeaderTemplate {
             + usize::from(bth.pad())
             + icrc::LEN;
         assert!(udp_len <= usize::from(u16::MAX) - size_of::<Ipv4Header>(), "longer than an IP packet");
+        let udp_len = udp_len as u16;
 
+        let start = headroom.len() - self.headroom::<H>();
         let out = write_link(&mut headroom[start..], &self.link, self.link_len);
-        let out = match &self.lower {
-            Lower::V4 { headers, checksum } => put(out, headers.with(*checksum, ip_id, udp_len as u16)),
-            Lower::V6 { headers } => put(out, headers.with(udp_len as u16)),
+        let (out, mut icrc) = match &self.lower {
+            Lower::V4 { headers, checksum, icrc } => {
+                let headers = headers.with(*checksum, ip_id, udp_len);
+                (put(out, headers), icrc.with(headers.ip.total_len.get(), ip_id, udp_len))
+            }
+            Lower::V6 { headers, icrc } => (put(out, headers.with(udp_len)), icrc.with(udp_len)),
         };
         let out = put(out, bth);
+        icrc.update_bth(bth);
         out[..size_of::<H>()].copy_from_slice(extended.as_bytes());
-        start
+        icrc.update_header(extended.as_bytes());
+        Written { start, icrc }
     }
 
-    /// The pad and ICRC of a frame whose headers are `headers` (from the Ethernet header on, as
-    /// [`HeaderTemplate::write_headers`] wrote them) and whose payload lies in `payload`.
+    /// The pad and ICRC of a frame whose headers lie in `headers`, from the Ethernet header on. Where they
+    /// have just been written, [`Written::seal`] is faster.
     #[inline]
     pub fn seal<'p>(&self, headers: &[u8], payload: impl IntoIterator<Item = &'p [u8]>) -> Tail {
-        let covered = headers.get(usize::from(self.link_len)..).unwrap_or_default();
-        let mut builder = match self.lower {
-            Lower::V4 { .. } => IcrcBuilder::ipv4(covered),
-            Lower::V6 { .. } => IcrcBuilder::ipv6(covered),
+        let packet = headers.get(usize::from(self.link_len)..).unwrap_or_default();
+        let icrc = match self.lower {
+            Lower::V4 { .. } => IcrcBuilder::ipv4(packet),
+            Lower::V6 { .. } => IcrcBuilder::ipv6(packet),
         };
-        let mut payload_len = 0;
-        for piece in payload {
-            builder.update(piece);
-            payload_len += piece.len();
-        }
-        let pad = Bth::pad_for(payload_len);
-        if pad != 0 {
-            builder.update(&[0; 3][..usize::from(pad)]);
-        }
-        Tail::new(pad, builder.finish())
+        Written { start: 0, icrc }.seal(payload)
     }
 
     /// Makes a frame around a payload that lies at `payload` of `buffer`: headers before it, pad and ICRC
@@ -227,12 +250,12 @@ impl HeaderTemplate {
     ) -> Range<usize> {
         let (headroom, rest) = buffer.split_at_mut(payload.start);
         let payload_len = payload.len();
-        let start = self.write_headers(headroom, payload_len, ip_id, bth, extended);
+        let written = self.write_headers(headroom, payload_len, ip_id, bth, extended);
         let (payload, tailroom) = rest.split_at_mut(payload_len);
-        let tail = self.seal(&headroom[start..], [&*payload]);
+        let tail = written.seal([&*payload]);
         let tail = tail.as_bytes();
         tailroom[..tail.len()].copy_from_slice(tail);
-        start..headroom.len() + payload_len + tail.len()
+        written.start..headroom.len() + payload_len + tail.len()
     }
 
     /// Writes a whole frame at the start of `out`, copying `payload`. Returns its length.
@@ -295,7 +318,8 @@ impl Lower {
         ip.set_checksum();
         let checksum = u32::from(!ip.checksum.get());
         ip.checksum = U16::ZERO;
-        Lower::V4 { headers: Lower4 { ip, udp: udp(route) }, checksum }
+        let udp = udp(route);
+        Lower::V4 { headers: Lower4 { ip, udp }, checksum, icrc: Lower4Icrc::new(ip, udp) }
     }
 
     fn v6(route: &Route, source: [u8; 16], destination: [u8; 16]) -> Self {
@@ -307,7 +331,8 @@ impl Lower {
             source,
             destination,
         };
-        Lower::V6 { headers: Lower6 { ip, udp: udp(route) } }
+        let udp = udp(route);
+        Lower::V6 { headers: Lower6 { ip, udp }, icrc: Lower6Icrc::new(ip, udp) }
     }
 }
 

@@ -28,7 +28,7 @@ impl<'a> IbPacket<'a> {
     /// # Errors
     /// [`WireError::TooShort`] if a header is not inside `bytes`, [`WireError::TransportVersion`],
     /// [`WireError::UnknownOpcode`], [`WireError::PacketLength`].
-    #[inline]
+    #[inline(always)]
     pub fn parse(bytes: &'a [u8], bth_at: usize, end: usize) -> Result<Self, WireError> {
         let bth: &Bth = header_at(bytes, bth_at)?;
         let info = bth.opcode.info();
@@ -156,7 +156,7 @@ impl<'a> RoceFrame<'a> {
     ///
     /// # Errors
     /// Any [`WireError`].
-    #[inline]
+    #[inline(always)]
     pub fn parse(frame: &'a [u8]) -> Result<Self, WireError> {
         Self::parse_head(frame, frame.len())
     }
@@ -166,7 +166,7 @@ impl<'a> RoceFrame<'a> {
     ///
     /// # Errors
     /// Any [`WireError`].
-    #[inline]
+    #[inline(always)]
     pub fn parse_head(head: &'a [u8], frame_len: usize) -> Result<Self, WireError> {
         let link = Link::parse(head)?;
         let datagram = Datagram::parse(link.ethertype, head, link.l3, frame_len)?;
@@ -215,11 +215,9 @@ impl<'a> RoceFrame<'a> {
     /// The ICRC this frame should carry, if all of it lies in this piece.
     #[inline]
     pub fn computed_icrc(&self) -> Option<[u8; 4]> {
-        let payload = self.packet.payload_range().start;
         let covered = self.packet.tail_range().end - icrc::LEN;
-        let mut builder = self.icrc_builder()?;
-        builder.update(self.bytes.get(payload..covered)?);
-        Some(builder.finish())
+        let packet = self.bytes.get(self.datagram.l3..covered)?;
+        Some(IcrcBuilder::of_network(&self.datagram.network, packet).finish())
     }
 
     /// True if the ICRC is right; false also if not all of the frame lies in this piece.
@@ -236,15 +234,9 @@ impl<'a> RoceFrame<'a> {
     {
         let start = self.packet.payload_range().start;
         let tail = self.packet.tail_range();
-        let Some(builder) = self.icrc_builder() else { return false };
+        let headers = self.bytes.get(self.datagram.l3..start).unwrap_or_default();
+        let builder = IcrcBuilder::of_network(&self.datagram.network, headers);
         let first = self.bytes.get(start..tail.end.min(self.bytes.len())).unwrap_or_default();
         icrc::check_pieces(builder, tail.end - start, std::iter::once(first).chain(rest))
-    }
-
-    /// A builder that has taken in all headers; the payload and the pad are still to come.
-    #[inline]
-    fn icrc_builder(&self) -> Option<IcrcBuilder> {
-        let headers = self.bytes.get(self.datagram.l3..self.packet.payload_range().start)?;
-        Some(IcrcBuilder::of_network(&self.datagram.network, headers))
     }
 }

@@ -38,7 +38,7 @@ impl<'a> Link<'a> {
     ///
     /// # Errors
     /// [`WireError::TooShort`], [`WireError::VlanDepth`].
-    #[inline]
+    #[inline(always)]
     pub fn parse(frame: &'a [u8]) -> Result<Self, WireError> {
         let ethernet: &EthernetHeader = header_at(frame, 0)?;
         let ethertype = ethernet.ethertype.get();
@@ -156,7 +156,7 @@ impl<'a> Datagram<'a> {
     ///
     /// # Errors
     /// All but those of [`Link::parse`] and of the BTH.
-    #[inline]
+    #[inline(always)]
     pub fn parse(ethertype: u16, bytes: &'a [u8], l3: usize, frame_len: usize) -> Result<Self, WireError> {
         match ethertype {
             ethertype::IPV4 => Self::parse_v4(bytes, l3, frame_len),
@@ -166,7 +166,7 @@ impl<'a> Datagram<'a> {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     fn parse_v4(bytes: &'a [u8], l3: usize, frame_len: usize) -> Result<Self, WireError> {
         let ip: &Ipv4Header = header_at(bytes, l3)?;
         if ip.version_ihl != Ipv4Header::VERSION_IHL {
@@ -182,7 +182,7 @@ impl<'a> Datagram<'a> {
         Self::parse_udp(Network::V4(ip), bytes, l3, l4, l3 + usize::from(ip.total_len.get()), frame_len)
     }
 
-    #[inline]
+    #[inline(always)]
     fn parse_v6(bytes: &'a [u8], l3: usize, frame_len: usize) -> Result<Self, WireError> {
         let ip: &Ipv6Header = header_at(bytes, l3)?;
         if ip.version() != 6 {
@@ -198,7 +198,7 @@ impl<'a> Datagram<'a> {
         Self::parse_udp(Network::V6(ip), bytes, l3, l4, l4 + usize::from(ip.payload_len.get()), frame_len)
     }
 
-    #[inline]
+    #[inline(always)]
     fn parse_udp(
         network: Network<'a>,
         bytes: &'a [u8],

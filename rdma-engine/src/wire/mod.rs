@@ -36,7 +36,7 @@ mod udp;
 pub use arp::{ArpOperation, ArpPacket};
 pub use bth::{Bth, pkeys_match};
 pub use checksum::{InternetChecksum, internet_checksum};
-pub use emit::{HeaderTemplate, Route, Tail};
+pub use emit::{HeaderTemplate, Route, Tail, Written};
 pub use ethernet::{EthernetHeader, Mac, VlanTag, Vlans, ethertype};
 pub use extended::{
     Aeth, AethAtomicAck, AtomicAckEth, AtomicEth, Deth, DethImm, ExtendedHeaders, Feth, FethReth, Ieth,

@@ -9,7 +9,7 @@ use crate::wire::cm::CmMessage;
 use crate::wire::*;
 
 fn cases() -> ProptestConfig {
-    let cases = if cfg!(miri) { 16 } else { 4096 };
+    let cases = if cfg!(miri) { 3 } else { 4096 };
     ProptestConfig { cases, failure_persistence: None, ..Default::default() }
 }
 
@@ -17,7 +17,7 @@ fn cases() -> ProptestConfig {
 fn exercise(bytes: &[u8], frame_len: usize) {
     let parsed = [RoceFrame::parse_head(bytes, frame_len), RoceFrame::parse_any(bytes, frame_len)];
     parsed.iter().flatten().for_each(exercise_frame);
-    let _ = CmMessage::parse(bytes).map(|(mad, message)| format!("{mad:?} {message:?}"));
+    let _ = CmMessage::parse(bytes).map(|(mad, message)| (mad.is_cm(), message.attribute()));
     let _ = ArpPacket::ref_from_prefix(bytes).map(|(arp, _)| (arp.operation(), arp.reply(Mac([0; 6]))));
     let _ = icrc::IcrcBuilder::ipv4(bytes).finish();
     let _ = icrc::IcrcBuilder::ipv6(bytes).finish();
@@ -25,8 +25,9 @@ fn exercise(bytes: &[u8], frame_len: usize) {
 
 fn exercise_frame(frame: &RoceFrame<'_>) {
     let packet = &frame.packet;
-    let words = format!("{:?} {:?} {:?}", frame.link, frame.datagram, packet);
-    assert!(!words.is_empty());
+    if !cfg!(miri) {
+        assert!(!format!("{:?} {:?} {:?}", frame.link, frame.datagram, packet).is_empty());
+    }
     let _ = (packet.reth(), packet.atomic(), packet.atomic_ack(), packet.imm());
     let _ = (packet.ieth(), packet.deth(), packet.feth());
     let _ = packet.aeth().map(|aeth| aeth.meaning().to_string());

@@ -119,7 +119,7 @@ fn every_vector_parses_checks_and_re_encodes() {
 #[test]
 fn every_captured_frame_parses_checks_and_re_encodes() {
     let mut roce = 0;
-    let limit = if cfg!(miri) { 40 } else { usize::MAX };
+    let limit = if cfg!(miri) { 30 } else { usize::MAX };
     for bytes in captured().take(limit) {
         match RoceFrame::parse(bytes) {
             Ok(_) => {
