@@ -63,3 +63,6 @@ pub use region::Pd;
 /// Time between two questions for the MAC address of the same neighbour.
 const ASK_AGAIN_NS: u64 = 500_000_000;
 pub(crate) use random::split_mix;
+
+#[cfg(test)]
+mod tests;

@@ -72,7 +72,7 @@ impl<B: Buf> Qp<B> {
     /// ACK: everything up to `psn` arrived.
     fn on_ack<P: Pool<Buf = B>>(&mut self, shared: &mut Shared<P>, now: Time, psn: Psn) {
         let packets = forward(self.requester.una, psn) + 1;
-        if self.acknowledge(shared, now, packets) == Acked::ResponseLost {
+        if self.acknowledge(shared, now, packets, 0) == Acked::ResponseLost {
             self.on_response_gap(shared);
         }
     }
@@ -85,26 +85,27 @@ impl<B: Buf> Qp<B> {
         psn: Psn,
     ) -> bool {
         let packets = forward(self.requester.una, psn);
-        if self.acknowledge(shared, now, packets) == Acked::ResponseLost {
+        if self.acknowledge(shared, now, packets, 1) == Acked::ResponseLost {
             self.on_response_gap(shared);
         }
         self.requester.una == psn
     }
 
-    /// Acknowledges `packets` packets from the oldest outstanding on.
+    /// Acknowledges `packets` packets from the oldest outstanding on; the packet that says so is about `beyond` more.
     #[inline]
     pub(super) fn acknowledge<P: Pool<Buf = B>>(
         &mut self,
         shared: &mut Shared<P>,
         now: Time,
         mut packets: u32,
+        beyond: u32,
     ) -> Acked {
         let mut acked = Acked::Nothing;
         while packets > 0 {
             let Some((left, fills)) = self.requester.oldest_left() else { break };
             if fills {
                 // Only its own response completes a READ or an atomic.
-                if packets > left {
+                if packets + beyond > left {
                     acked = Acked::ResponseLost;
                 }
                 break;

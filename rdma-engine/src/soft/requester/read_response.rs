@@ -22,7 +22,7 @@ impl<B: Buf> Qp<B> {
         if packets == 0 {
             return true;
         }
-        match self.acknowledge(shared, now, packets) {
+        match self.acknowledge(shared, now, packets, 1) {
             Acked::ResponseLost => {
                 shared.drop(DropReason::ResponseGap);
                 self.on_response_gap(shared);

@@ -1,0 +1,74 @@
+use super::*;
+use crate::soft::DropReason;
+
+/// Seeds of the test run; `cargo run --release --example sim` runs more.
+const SEEDS: u64 = 2000;
+
+#[test]
+fn every_seed_keeps_its_promises() {
+    let (mut succeeded, mut failed) = (0, 0);
+    let mut total = Total::default();
+    for seed in 0..SEEDS {
+        match run(seed, false) {
+            Ok(outcome) => {
+                succeeded += outcome.succeeded;
+                failed += outcome.failed;
+                total.add(&outcome);
+            }
+            Err(failure) => panic!("{failure}"),
+        }
+    }
+    println!("{succeeded} requests succeeded, {failed} flows failed; {total:?}");
+    assert!(succeeded > SEEDS * 20 && failed < SEEDS / 4, "{succeeded} {failed}");
+    total.assert_everything_happened();
+}
+
+/// What the seeds together must have met; a fault that never happens tests nothing.
+#[derive(Debug, Default)]
+struct Total {
+    retransmitted: u64,
+    timeouts: u64,
+    sequence_naks: u64,
+    rnr_naks: u64,
+    reads_resumed: u64,
+    duplicates: u64,
+    bad_icrcs: u64,
+    cnps: u64,
+    pool_dry: u64,
+    cut: u64,
+    overflowed: u64,
+}
+
+impl Total {
+    fn add(&mut self, outcome: &Outcome) {
+        for c in &outcome.counters {
+            self.retransmitted += c.retransmitted;
+            self.timeouts += c.timeouts;
+            self.sequence_naks += c.sequence_naks;
+            self.rnr_naks += c.rnr_naks;
+            self.reads_resumed += c.reads_resumed;
+            self.duplicates += c.drops(DropReason::Duplicate);
+            self.bad_icrcs += c.drops(DropReason::Icrc);
+            self.cnps += c.cnps;
+            self.pool_dry += c.pool_dry;
+        }
+        self.cut += outcome.fates.cut;
+        self.overflowed += outcome.fates.overflowed;
+    }
+
+    fn assert_everything_happened(&self) {
+        let Total { retransmitted, timeouts, sequence_naks, rnr_naks, reads_resumed, .. } = *self;
+        let Total { duplicates, bad_icrcs, cnps, pool_dry, cut, overflowed, .. } = *self;
+        let all = [retransmitted, timeouts, sequence_naks, rnr_naks, reads_resumed, duplicates];
+        let more = [bad_icrcs, cnps, pool_dry, cut, overflowed];
+        assert!(all.iter().chain(&more).all(|n| *n > 10), "{self:?}");
+    }
+}
+
+#[test]
+fn a_seed_runs_the_same_every_time() {
+    for seed in 0..50 {
+        let [a, b] = [0, 1].map(|_| format!("{:?}", run(seed, false)));
+        assert_eq!(a, b);
+    }
+}
