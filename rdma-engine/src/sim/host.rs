@@ -128,7 +128,7 @@ impl Host {
         let init = InitAttr { access: all_rights(), qkey: QKEY };
         self.device.modify(&mut qp, &crate::qp::Change::Init(init)).expect("INIT");
         let qp = BringUp::resume(&self.device, qp).rtr(rtr).expect("RTR").rts(rts).expect("RTS");
-        let id = self.transport.attach(qp).ok().expect("room for a queue pair");
+        let id = self.transport.attach(qp).expect("room for a queue pair");
         self.qps.push(id);
     }
 

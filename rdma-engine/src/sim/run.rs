@@ -78,7 +78,7 @@ pub fn run(seed: u64, trace: bool) -> Result<Outcome, Failure> {
 pub fn run_scenario(scenario: Scenario, trace: bool) -> Result<Outcome, Failure> {
     let seed = scenario.seed;
     let mut run = Run::new(scenario, Trace::new(trace));
-    match run.to_the_end().and_then(|()| run.check_memory()) {
+    match run.play().and_then(|()| run.check_memory()) {
         Ok(()) => run.close(),
         Err(what) => Err(Failure { seed, at: run.now, what }),
     }
@@ -99,7 +99,7 @@ impl Run {
         }
     }
 
-    fn to_the_end(&mut self) -> Result<(), String> {
+    fn play(&mut self) -> Result<(), String> {
         for _ in 0..MAX_TURNS {
             for end in 0..2 {
                 self.post_receives(end)?;

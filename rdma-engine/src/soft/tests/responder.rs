@@ -272,7 +272,8 @@ fn a_message_inside_another_one_is_refused() {
 
 #[test]
 fn rights_of_queue_pair_and_region_are_both_needed() {
-    let requests: [(fn(&mut Lab), Access); 3] = [
+    type Request = (fn(&mut Lab), Access);
+    let requests: [Request; 3] = [
         (|l| l.give(l.bth(0x0A, 0, true), &reth(l, 0, 4), &[1; 4]), Access::REMOTE_WRITE),
         (|l| l.give(l.bth(0x0C, 0, true), &reth(l, 0, 4), &[]), Access::REMOTE_READ),
         (|l| l.give(l.bth(0x13, 0, true), &fetch_add(l, 0, 4), &[]), Access::REMOTE_ATOMIC),
