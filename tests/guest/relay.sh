@@ -1,0 +1,117 @@
+#!/usr/bin/env bash
+# guest: --network pair
+# limit: 420
+# The relay over kernel soft-RoCE: two processes, rxe0 and rxe1, counted to the frame.
+set -uo pipefail
+here=$(cd "$(dirname -- "${BASH_SOURCE[0]}")" && pwd)/relay
+work=$(mktemp -d /run/relay.XXXXXX)
+
+start() { # start END [EAL options are in the file]
+  "$ISTHMUS_BIN" run "$work/$1.toml" >>"$work/$1.out" 2>>"$work/$1.err" &
+}
+
+# stop PID: SIGTERM, then its status.
+stop() {
+  kill -TERM "$1" 2>/dev/null
+  wait "$1"
+}
+
+# verdict NAME: `ok` or `not ok` by the status of the command before it.
+verdict() {
+  if [ "$1" = 0 ]; then
+    echo "ok $2"
+  else
+    echo "not ok $2"
+    tail -n 15 "$work"/*.err
+  fi
+}
+
+# await FILE PATTERN SECONDS: until a line of the file matches.
+await() {
+  local _
+  for _ in $(seq $(($3 * 5))); do
+    grep -q "$2" "$1" 2>/dev/null && return 0
+    sleep 0.2
+  done
+  return 1
+}
+
+fresh() { rm -f "$work"/*; }
+
+# Frames of zeros, 2 workers with 2 queue pairs each, at least a million.
+fresh
+"$here/make_conf.py" "$work" null
+start b; b=$!
+start a; a=$!
+status=0
+for _ in $(seq 120); do
+  sleep 1
+  rx=$(tail -n 1 "$work/a.out" 2>/dev/null | grep -o '"rx_packets":[0-9]*' | head -n 1 | cut -d: -f2)
+  [ "${rx:-0}" -lt 1200000 ] || break
+done
+stop $a || status=1
+stop $b || status=1
+"$here/balance.py" "$work/a.out" "$work/b.out" at_least=1000000 || status=1
+verdict $status 'a million frames of net_null over RC, balanced to the frame'
+
+# Flows of our own: nothing lost over RC, losses counted to the frame over UC and UD.
+for qp in rc uc ud; do
+  fresh
+  case $qp in
+    rc) keys=(count=300000 'sizes=[60, 128, 1000, 1514]' 'protocols=["udp4", "tcp6", "other"]') checks=(lossless verified=300000) ;;
+    uc) keys=(count=100000 'sizes=[60, 1514]') checks=(sink_agrees) ;;
+    ud) keys=(count=100000 message=4000) checks=(sink_agrees) ;;
+  esac
+  "$here/make_conf.py" "$work" flows qp=$qp "${keys[@]}"
+  start b; b=$!
+  start a; a=$!
+  status=0
+  wait $a || status=1
+  stop $b || status=1
+  "$here/balance.py" "$work/a.out" "$work/b.out" "${checks[@]}" || status=1
+  verdict $status "source to sink over $qp"
+done
+
+# A capture file in and out.
+fresh
+"$here/pcap.py" write "$work"
+"$here/make_conf.py" "$work" pcap workers=1
+start b; b=$!
+await "$work/b.err" 'no TCP connection\|lost the peer' 30
+start a; a=$!
+status=0
+for _ in $(seq 60); do
+  sleep 1
+  [ "$(tail -n 1 "$work/b.out" 2>/dev/null | grep -o '"tx_packets":[0-9]*' | cut -d: -f2)" != 20000 ] || break
+done
+stop $a || status=1
+stop $b || status=1
+"$here/pcap.py" compare "$work" || status=1
+verdict $status 'a capture file comes out as it went in, order per flow'
+
+# The peer dies in mid-run and comes back.
+fresh
+"$here/make_conf.py" "$work" null
+start b; b=$!
+start a; a=$!
+status=0
+await "$work/a.err" 'connected to' 60 || status=1
+sleep 2
+kill -KILL $b
+wait $b 2>/dev/null
+await "$work/a.err" 'lost the peer\|over:' 30 || status=1
+: >"$work/b.out"
+start b; b=$!
+before=$(date +%s%N)
+await "$work/b.err" 'connected to.*' 30 || status=1
+for _ in $(seq 50); do
+  grep -q '"frames_received":[1-9]' "$work/b.out" && break
+  sleep 0.2
+done
+echo "# traffic $((($(date +%s%N) - before) / 1000000)) ms after the return of the peer (process start included)"
+grep -q '"frames_received":[1-9]' "$work/b.out" || status=1
+stop $a || status=1
+stop $b || status=1
+tail -n 1 "$work/a.out" | grep -o '"drops":{[^}]*}' | sort -u | sed 's/^/# /'
+verdict $status 'the peer is killed and returns: traffic again, no buffer lost'
+rm -rf "$work"
