@@ -54,8 +54,7 @@ pub fn run(file: &ConfigFile, eal_args: &[String]) -> Result<(), RunError> {
     let first = file.plan(Some(&hardware)).map_err(refused)?;
     let signals =
         Signals::install().map_err(|source| RunError::Io { what: "install signal handlers", source })?;
-    let args = std::iter::once("isthmus".to_owned()).chain(first.eal_args).chain(eal_args.iter().cloned());
-    let eal = Eal::init(args)?;
+    let eal = Eal::init(complete_args(first.eal_args, eal_args))?;
     let plan = file.plan(Some(&hardware.with_eal(&eal))).map_err(refused)?;
     for warning in &plan.warnings {
         tracing::warn!("{}", file.locate(warning));
@@ -73,6 +72,19 @@ pub fn run(file: &ConfigFile, eal_args: &[String]) -> Result<(), RunError> {
             execute(&eal, &plan, &signals, |_, _| Ok(hub.device()))
         }
     }
+}
+
+/// The program's name, the plan's EAL options, those of the command line; and a file prefix of this process's own where
+/// none is given and EAL would lock files in the name of a prefix that other processes use as well.
+fn complete_args(plan: Vec<String>, command_line: &[String]) -> Vec<String> {
+    let mut args = vec!["isthmus".to_owned()];
+    args.extend(plan);
+    args.extend(command_line.iter().cloned());
+    let given = |option: &str| args.iter().any(|a| a == option || a.starts_with(&format!("{option}=")));
+    if given("--no-huge") && !given("--file-prefix") {
+        args.push(format!("--file-prefix=isthmus-{}", std::process::id()));
+    }
+    args
 }
 
 fn open_verbs(node: &PlanNode, fabric: &PlanFabric) -> Result<VerbsEndpoint, RunError> {

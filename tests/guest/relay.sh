@@ -44,8 +44,9 @@ fresh
 start b; b=$!
 start a; a=$!
 status=0
-for _ in $(seq 120); do
+for _ in $(seq 100); do
   sleep 1
+  kill -0 $a 2>/dev/null && kill -0 $b 2>/dev/null || break
   rx=$(tail -n 1 "$work/a.out" 2>/dev/null | grep -o '"rx_packets":[0-9]*' | head -n 1 | cut -d: -f2)
   [ "${rx:-0}" -lt 1200000 ] || break
 done
@@ -66,7 +67,11 @@ for qp in rc uc ud; do
   start b; b=$!
   start a; a=$!
   status=0
-  wait $a || status=1
+  for _ in $(seq 60); do
+    sleep 1
+    kill -0 $a 2>/dev/null && kill -0 $b 2>/dev/null || break
+  done
+  stop $a || status=1
   stop $b || status=1
   "$here/balance.py" "$work/a.out" "$work/b.out" "${checks[@]}" || status=1
   verdict $status "source to sink over $qp"
