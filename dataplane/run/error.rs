@@ -1,14 +1,14 @@
 //! Why a run did not start.
 
-use crate::config::LocatedProblem;
+use crate::config::Refused;
 use dpdk_bind::{EalError, PoolError, PortError};
 
 /// Why nothing was started, or why it ended badly. The text says what to do.
 #[derive(Debug, thiserror::Error)]
 pub enum RunError {
     /// The configuration does not fit the machine.
-    #[error("the configuration does not fit this machine")]
-    Refused(Vec<LocatedProblem>),
+    #[error(transparent)]
+    Refused(Refused),
     /// DPDK did not start.
     #[error(transparent)]
     Eal(#[from] EalError),

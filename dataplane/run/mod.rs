@@ -42,23 +42,17 @@ use signals::Signals;
 use std::sync::Arc;
 use supervise::Supervisor;
 
-/// Runs a configuration until a signal ends it, or until its sources have made all they should.
-///
-/// `eal_args` are EAL options of the command line; they come after those of the plan, so they win.
+/// Runs a configuration until a signal ends it, or until its sources have made all they should. `first` is its plan
+/// as far as the machine was known without DPDK.
 ///
 /// # Errors
 /// Whatever keeps it from starting, and a shutdown that left buffers behind.
-pub fn run(file: &ConfigFile, eal_args: &[String]) -> Result<(), RunError> {
-    let refused = |r: crate::config::Refused| RunError::Refused(r.0);
+pub fn run(file: &ConfigFile, first: Plan) -> Result<(), RunError> {
     let hardware = hardware::before_eal();
-    let first = file.plan(Some(&hardware)).map_err(refused)?;
     let signals =
         Signals::install().map_err(|source| RunError::Io { what: "install signal handlers", source })?;
-    let eal = Eal::init(complete_args(first.eal_args, eal_args))?;
-    let plan = file.plan(Some(&hardware.with_eal(&eal))).map_err(refused)?;
-    for warning in &plan.warnings {
-        tracing::warn!("{}", file.locate(warning));
-    }
+    let eal = Eal::init(complete_args(first.eal_args))?;
+    let plan = file.plan(Some(&hardware.with_eal(&eal))).map_err(RunError::Refused)?;
     let kind = plan.nodes.iter().find_map(|n| n.fabric.as_ref()).map(|f| f.transport.kind());
     match kind {
         Some(TransportKind::Verbs) => execute(&eal, &plan, &signals, open_verbs),
@@ -74,12 +68,11 @@ pub fn run(file: &ConfigFile, eal_args: &[String]) -> Result<(), RunError> {
     }
 }
 
-/// The program's name, the plan's EAL options, those of the command line; and a file prefix of this process's own where
-/// none is given and EAL would lock files in the name of a prefix that other processes use as well.
-fn complete_args(plan: Vec<String>, command_line: &[String]) -> Vec<String> {
+/// The program's name and the plan's EAL options; and a file prefix of this process's own where none is given and EAL
+/// would lock files in the name of a prefix that other processes use as well.
+fn complete_args(plan: Vec<String>) -> Vec<String> {
     let mut args = vec!["isthmus".to_owned()];
     args.extend(plan);
-    args.extend(command_line.iter().cloned());
     let given = |option: &str| args.iter().any(|a| a == option || a.starts_with(&format!("{option}=")));
     if given("--no-huge") && !given("--file-prefix") {
         args.push(format!("--file-prefix=isthmus-{}", std::process::id()));
@@ -131,12 +124,11 @@ where
         }
     }
     let policy = idle_policy(plan.poll);
-    let mut supervisor = Supervisor::new(plan, clock.clone(), &running, &pools, boards, mailboxes, controls);
+    let mut supervisor = Supervisor::new(plan, clock, &running, &pools, boards, mailboxes, controls);
     eal.scope(|scope| {
         for (id, roles) in lcores {
             let lcore = eal.worker_lcores().into_iter().find(|l| l.id == u32::from(id));
             let lcore = lcore.ok_or_else(|| dpdk_bind::eal::LcoreError::NotAWorker(id.into()))?;
-            let clock = clock.clone();
             // What a worker leaves behind is dropped on its own lcore: transports, queues, buffers in them.
             scope.launch(lcore, move || drop(run_lcore(roles, &clock, policy)))?;
         }

@@ -60,7 +60,6 @@ pub(super) struct Supervisor<'a, D: Endpoint> {
 }
 
 impl<'a, D: Endpoint> Supervisor<'a, D> {
-    #[expect(clippy::too_many_arguments, reason = "the parts of a process, each used once")]
     pub(super) fn new(
         plan: &Plan,
         clock: Clock,
