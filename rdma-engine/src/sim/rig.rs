@@ -91,7 +91,9 @@ impl SoftRig {
         config.max_ahs = 64;
         config.copybreak = 100;
         config.entropy = Entropy::Seed(7 + end as u64);
-        let device = SoftDevice::new(config, vec![HeapPool::new(4096, 4400)]).expect("a device");
+        // A second worker: cases let the first one go and put another in its place.
+        let pools = vec![HeapPool::new(4096, 4400), HeapPool::new(4096, 4400)];
+        let device = SoftDevice::new(config, pools).expect("a device");
         Port { device, receive: HeapPool::new(8192, 4400) }
     }
 

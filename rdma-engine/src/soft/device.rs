@@ -169,9 +169,9 @@ impl<P: Pool + Send + 'static> Device for SoftDevice<P> {
         let pool = slot.pool.take().ok_or(SoftError::Worker(worker))?;
         slot.spec = spec.clone();
         drop(workers);
-        let (shared, slots) = (self.shared(pool, spec), usize::from(self.node.config.max_qps));
+        let shared = self.shared(pool, spec);
         let (layout, paths) = (self.node.numbers.layout(), Arc::clone(&self.node.paths));
-        Ok(SoftTransport::new(worker, layout, slots, shared, paths))
+        Ok(SoftTransport::new(worker, layout, spec.max_qps, shared, paths))
     }
 
     fn create_qp(&self, worker: usize, spec: &QpSpec) -> Result<SoftQp<P::Buf>, SoftError> {

@@ -30,6 +30,9 @@ pub struct SoftTransport<P: Pool> {
     pub(crate) worker: usize,
     pub(crate) layout: Layout,
     pub(crate) qps: Table<P::Buf>,
+    /// Queue pairs attached, and how many may be.
+    attached: u16,
+    max_qps: u16,
     /// How often each slot has been used.
     generations: Box<[u16]>,
     pub(crate) shared: Shared<P>,
@@ -43,13 +46,16 @@ impl<P: Pool> SoftTransport<P> {
     pub(crate) fn new(
         worker: usize,
         layout: Layout,
-        slots: usize,
+        max_qps: u16,
         shared: Shared<P>,
         paths: Arc<PathTable>,
     ) -> Self {
+        let slots = usize::from(shared.config.max_qps);
         SoftTransport {
             worker,
             layout,
+            attached: 0,
+            max_qps,
             qps: (0..slots).map(|_| None).collect(),
             generations: vec![0; slots].into_boxed_slice(),
             shared,
@@ -181,7 +187,7 @@ impl<P: Pool + 'static> Transport for SoftTransport<P> {
         let mut qp = qp.0;
         let slot = usize::from(qp.number.slot);
         let mine = qp.number.worker == self.worker && qp.state != QpState::Reset;
-        if !mine || self.qps.get(slot).is_none_or(Option::is_some) {
+        if !mine || self.attached >= self.max_qps || self.qps.get(slot).is_none_or(Option::is_some) {
             return Err(SoftQp(qp));
         }
         qp.id = QpId { slot: qp.number.slot, generation: self.generations[slot] };
@@ -192,6 +198,7 @@ impl<P: Pool + 'static> Transport for SoftTransport<P> {
             path.resolve(mac);
         }
         let id = qp.id;
+        self.attached += 1;
         self.qps[slot] = Some(qp);
         Ok(id)
     }
@@ -200,6 +207,7 @@ impl<P: Pool + 'static> Transport for SoftTransport<P> {
         let idle = self.qp(qp)?.in_flight() == 0;
         let slot = usize::from(qp.slot);
         let mut qp = self.qps[slot].take_if(|_| idle)?;
+        self.attached -= 1;
         self.generations[slot] = self.generations[slot].wrapping_add(1);
         self.shared.timers.remove(qp.id.slot);
         if std::mem::take(&mut qp.queued) {
