@@ -4,6 +4,7 @@ pub mod bridge;
 pub mod classify;
 pub mod config;
 pub mod control;
+pub mod decode;
 pub mod fabric;
 pub mod flow;
 pub mod plan;
