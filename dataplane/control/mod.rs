@@ -1,5 +1,6 @@
 //! Control: what runs on the main lcore. Connections, device events, drain.
 
+mod bring_up;
 pub mod endpoint;
 pub mod line;
 pub mod node;

@@ -2,15 +2,12 @@
 
 use super::endpoint::{Endpoint, FabricAction};
 use super::line::{Line, LineEvent};
-use super::slot::{Place, Slot, Working};
+use super::slot::{Place, Slot};
 use crate::service::relay::PathEnd;
-use crate::worker::{Mailbox, Order, PathOrder, Report};
-use rdma_engine::cm::{
-    Agreement, GoodbyeReason, Offer, QpPair, QpTotal, Refusal, RefuseReason, SessionEvent, SessionId,
-};
-use rdma_engine::qp::{BringUp, InitAttr, QpSpec, RtrAttr, RtsAttr};
-use rdma_engine::types::{Psn, QpType, Qpn, Time};
-use rdma_engine::wr::UdDest;
+use crate::worker::{Mailbox, Order, Report};
+use rdma_engine::cm::{GoodbyeReason, Offer, QpTotal, Refusal, RefuseReason, SessionEvent, SessionId};
+use rdma_engine::qp::{InitAttr, QpSpec};
+use rdma_engine::types::{Qpn, Time};
 use std::collections::VecDeque;
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -38,7 +35,7 @@ pub struct NodeSettings {
 
 /// The connection as it stands.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Phase {
+pub(super) enum Phase {
     /// The offer is out.
     Offered,
     /// The workers post receives.
@@ -52,28 +49,28 @@ enum Phase {
 }
 
 #[derive(Debug)]
-struct Meeting {
-    session: SessionId,
-    peer: IpAddr,
-    peer_name: String,
-    phase: Phase,
+pub(super) struct Meeting {
+    pub(super) session: SessionId,
+    pub(super) peer: IpAddr,
+    pub(super) peer_name: String,
+    pub(super) phase: Phase,
 }
 
 /// A node's connection.
 pub struct NodeControl<'d, D: Endpoint> {
-    settings: NodeSettings,
-    device: &'d D,
+    pub(super) settings: NodeSettings,
+    pub(super) device: &'d D,
     line: Line,
     mailboxes: Vec<Arc<Mailbox<D::Qp>>>,
     /// Orders a worker had no room for yet.
     unsent: Vec<VecDeque<Order<D::Qp>>>,
-    places: Vec<Place<D::Qp>>,
-    meeting: Option<Meeting>,
+    pub(super) places: Vec<Place<D::Qp>>,
+    pub(super) meeting: Option<Meeting>,
     /// A session that waits for an offer until the last one's queue pairs are gone.
     wants_offer: Option<(SessionId, IpAddr)>,
     drained: Vec<bool>,
     draining: bool,
-    last_address: String,
+    pub(super) last_address: String,
 }
 
 impl<'d, D: Endpoint> NodeControl<'d, D> {
@@ -186,7 +183,7 @@ impl<'d, D: Endpoint> NodeControl<'d, D> {
         self.meeting.is_none()
     }
 
-    fn order(&mut self, worker: usize, order: Order<D::Qp>) {
+    pub(super) fn order(&mut self, worker: usize, order: Order<D::Qp>) {
         self.unsent[worker].push_back(order);
     }
 
@@ -285,13 +282,13 @@ impl<'d, D: Endpoint> NodeControl<'d, D> {
         }
     }
 
-    fn destroy(&self, qp: D::Qp) {
+    pub(super) fn destroy(&self, qp: D::Qp) {
         if let Err(error) = self.device.destroy_qp(qp) {
             warn!(node = %self.settings.name, "{error}");
         }
     }
 
-    fn refuse(&mut self, now: Time, why: String) {
+    pub(super) fn refuse(&mut self, now: Time, why: String) {
         warn!(node = %self.settings.name, "{why}");
         if let Some(m) = self.meeting.take() {
             self.line.refuse(now, m.session, Refusal::new(RefuseReason::Application, why));
@@ -364,122 +361,6 @@ impl<'d, D: Endpoint> NodeControl<'d, D> {
         }
     }
 
-    fn make_offer(&mut self, peer: IpAddr) -> Result<Offer, String> {
-        let reason = self.device.choose_address(Some(peer))?;
-        if reason != self.last_address {
-            info!(node = %self.settings.name, "{reason}");
-            self.last_address = reason;
-        }
-        let mut offer = self.settings.offer.clone();
-        offer.gid = self.device.gid();
-        offer.path_mtu = offer.path_mtu.min(self.device.path_mtu());
-        for at in 0..self.places.len() {
-            let worker = self.places[at].worker;
-            let made = BringUp::create(self.device, worker, &self.settings.spec)
-                .and_then(|qp| qp.init(self.settings.init))
-                .map_err(|e| e.to_string())?;
-            let (qpn, psn) = (made.qpn(), random_psn()?);
-            self.places[at].slot = Slot::Fresh { qp: made.pause(), qpn, psn };
-            offer.qps.push(rdma_engine::cm::QpOffer {
-                qpn,
-                psn,
-                worker: worker as u16,
-                udp_source_port: self.device.wanted_udp_port(worker),
-                receive_credits: self.settings.credits.min(u32::from(u16::MAX)) as u16,
-                lane: 0,
-            });
-        }
-        Ok(offer)
-    }
-
-    /// Both sides know all numbers: queue pairs up, then to the workers.
-    fn on_agreed(&mut self, now: Time, agreement: &Agreement) {
-        let terms = &agreement.agreed.terms;
-        for (at, pair) in agreement.agreed.qps.iter().enumerate() {
-            if let Err(error) = self.hand_over(now, at, pair, agreement) {
-                self.refuse(now, format!("queue pair {}: {error}", pair.local.qpn));
-                return;
-            }
-        }
-        for at in agreement.agreed.qps.len()..self.places.len() {
-            if let Some((qp, ..)) = self.places[at].take_fresh() {
-                self.destroy(qp);
-            }
-        }
-        let Some(m) = &mut self.meeting else { return };
-        m.peer_name.clone_from(&agreement.peer.identity.node);
-        m.phase = Phase::Arming;
-        info!(
-            node = %self.settings.name,
-            "agreed with {} at {}: {} {} queue pairs, path MTU {}, messages of {} bytes and {} segments",
-            m.peer_name,
-            m.peer,
-            terms.qp_pairs,
-            terms.qp_type,
-            terms.path_mtu,
-            terms.message_size,
-            terms.max_segments
-        );
-    }
-
-    fn hand_over(
-        &mut self,
-        now: Time,
-        at: usize,
-        pair: &QpPair,
-        agreement: &Agreement,
-    ) -> Result<(), String> {
-        let terms = &agreement.agreed.terms;
-        let mut path = self.device.path_to(agreement.peer.offer.gid);
-        // Each queue pair its own port: several ways through the network, and through the peer's RSS.
-        path.flow_label = (0x1000 + at as u32 * 0x111) & 0xF_FFFF;
-        path.udp_source_port = Some(pair.remote.udp_source_port).filter(|p| *p != 0);
-        let rtr = RtrAttr {
-            path,
-            dest_qpn: pair.remote.qpn,
-            rq_psn: pair.remote.psn,
-            pmtu: terms.path_mtu,
-            max_dest_rd_atomic: terms.responder_depth,
-            min_rnr_timer: terms.min_rnr_timer,
-        };
-        let rts = RtsAttr {
-            sq_psn: pair.local.psn,
-            timeout: terms.ack_timeout,
-            retry_cnt: terms.retry_count,
-            rnr_retry: terms.rnr_retry,
-            max_rd_atomic: terms.initiator_depth,
-        };
-        let (worker, index) = (self.places[at].worker, self.places[at].path);
-        let (qp, qpn, _) = self.places[at].take_fresh().ok_or("it is gone")?;
-        let up = BringUp::resume(self.device, qp)
-            .rtr(rtr)
-            .and_then(|qp| qp.rts(rts))
-            .map_err(|e| e.to_string())?;
-        let ud = match terms.qp_type {
-            QpType::Ud => Some(UdDest {
-                ah: self.device.create_ah(worker, &path).map_err(|e| e.to_string())?,
-                qpn: pair.remote.qpn,
-                qkey: agreement.peer.offer.qkey,
-            }),
-            _ => None,
-        };
-        let order = PathOrder {
-            kind: terms.qp_type,
-            generation: generation_of(pair),
-            peer_credits: u32::from(pair.remote.receive_credits),
-            recv_depth: u32::from(pair.local.receive_credits),
-            message_bytes: terms.message_size,
-            max_segments: terms.max_segments,
-            ud,
-            srq: self.settings.spec.srq,
-        };
-        let working = Working { qpn, peer_qpn: pair.remote.qpn, armed: false, failing: false, since: now };
-        self.places[at].slot = Slot::Working(working);
-        self.places[at].connections += 1;
-        self.order(worker, Order::Attach { path: index, qp: up, order });
-        Ok(())
-    }
-
     fn on_established(&mut self) {
         if let Some(m) = &mut self.meeting {
             m.phase = Phase::Established;
@@ -515,15 +396,4 @@ impl<'d, D: Endpoint> NodeControl<'d, D> {
             self.fail_all();
         }
     }
-}
-
-/// The same number at both ends, and another one for each connection: the starting PSNs are random.
-fn generation_of(pair: &QpPair) -> u32 {
-    let psns = pair.local.psn.value() ^ pair.remote.psn.value();
-    let qpns = pair.local.qpn.value() ^ pair.remote.qpn.value();
-    psns << 8 ^ qpns
-}
-
-fn random_psn() -> Result<Psn, String> {
-    getrandom::u32().map(Psn::new).map_err(|e| format!("no random numbers: {e}"))
 }

@@ -167,80 +167,79 @@ fn without_a_receive_the_peer_is_told_to_wait() {
     assert_eq!((received.imm, received.written), (Some(9), Some(PMTU as u32 + 1)));
 }
 
+/// A refused request: its name, what is given, the NAK.
+type Refusal = (&'static str, fn(&mut Lab), Syndrome);
+
+const REFUSALS: [Refusal; 14] = [
+    ("middle without first", |l| l.give(l.bth(0x01, 0, true), &NoHeaders, &[0; PMTU]), NAK_INVALID),
+    ("last without first", |l| l.give(l.bth(0x08, 0, true), &NoHeaders, &[0; 4]), NAK_INVALID),
+    ("short first", |l| l.give(l.bth(0x00, 0, true), &NoHeaders, &[0; 8]), NAK_INVALID),
+    ("long only", |l| l.give(l.bth(0x04, 0, true), &NoHeaders, &[0; PMTU + 4]), NAK_INVALID),
+    ("write shorter than it says", |l| l.give(l.bth(0x0A, 0, true), &reth(l, 0, 10), &[0; 12]), NAK_INVALID),
+    (
+        "write first of one packet",
+        |l| {
+            l.give(l.bth(0x06, 0, true), &reth(l, 0, PMTU as u32), &[0; PMTU]);
+        },
+        NAK_INVALID,
+    ),
+    (
+        "wrong key",
+        |l| {
+            let slice = l.slice(0, 4);
+            l.give(l.bth(0x0A, 0, true), &Reth::new(slice.addr, Rkey(slice.rkey.0 ^ 1), 4), &[0; 4]);
+        },
+        NAK_ACCESS,
+    ),
+    (
+        "before the region",
+        |l| {
+            let slice = l.slice(0, 4);
+            l.give(l.bth(0x0C, 0, true), &Reth::new(slice.addr - 1, slice.rkey, 4), &[]);
+        },
+        NAK_ACCESS,
+    ),
+    (
+        "beyond the region",
+        |l| {
+            let slice = l.slice(0, MEMORY as u32);
+            l.give(l.bth(0x0C, 0, true), &Reth::new(slice.addr, slice.rkey, MEMORY as u32 + 1), &[]);
+        },
+        NAK_ACCESS,
+    ),
+    (
+        "address wraps",
+        |l| {
+            let slice = l.slice(0, 4);
+            l.give(l.bth(0x0C, 0, true), &Reth::new(u64::MAX - 1, slice.rkey, 4), &[]);
+        },
+        NAK_ACCESS,
+    ),
+    ("misaligned atomic", |l| l.give(l.bth(0x14, 0, true), &fetch_add(l, 4, 1), &[]), NAK_INVALID),
+    (
+        "misaligned atomic with a wrong key",
+        |l| {
+            let slice = l.slice(4, 4);
+            let eth = AtomicEth::fetch_add(slice.addr, Rkey(slice.rkey.0 ^ 1), 1);
+            l.give(l.bth(0x13, 0, true), &eth, &[]);
+        },
+        NAK_ACCESS,
+    ),
+    ("read with a payload", |l| l.give(l.bth(0x0C, 0, true), &reth(l, 0, 4), &[0; 4]), NAK_INVALID),
+    (
+        "read longer than 2^31",
+        |l| {
+            let slice = l.slice(0, 4);
+            l.give(l.bth(0x0C, 0, true), &Reth::new(slice.addr, slice.rkey, 1 << 31 | 1), &[]);
+        },
+        NAK_INVALID,
+    ),
+];
+
 /// What is refused: by which NAK, and how the receive in use ends.
 #[test]
 fn refusals_end_the_connection_with_the_code_of_the_standard() {
-    type Case = (&'static str, fn(&mut Lab), Syndrome);
-    let cases: [Case; 14] = [
-        ("middle without first", |l| l.give(l.bth(0x01, 0, true), &NoHeaders, &[0; PMTU]), NAK_INVALID),
-        ("last without first", |l| l.give(l.bth(0x08, 0, true), &NoHeaders, &[0; 4]), NAK_INVALID),
-        ("short first", |l| l.give(l.bth(0x00, 0, true), &NoHeaders, &[0; 8]), NAK_INVALID),
-        ("long only", |l| l.give(l.bth(0x04, 0, true), &NoHeaders, &[0; PMTU + 4]), NAK_INVALID),
-        (
-            "write shorter than it says",
-            |l| l.give(l.bth(0x0A, 0, true), &reth(l, 0, 10), &[0; 12]),
-            NAK_INVALID,
-        ),
-        (
-            "write first of one packet",
-            |l| {
-                l.give(l.bth(0x06, 0, true), &reth(l, 0, PMTU as u32), &[0; PMTU]);
-            },
-            NAK_INVALID,
-        ),
-        (
-            "wrong key",
-            |l| {
-                let slice = l.slice(0, 4);
-                l.give(l.bth(0x0A, 0, true), &Reth::new(slice.addr, Rkey(slice.rkey.0 ^ 1), 4), &[0; 4]);
-            },
-            NAK_ACCESS,
-        ),
-        (
-            "before the region",
-            |l| {
-                let slice = l.slice(0, 4);
-                l.give(l.bth(0x0C, 0, true), &Reth::new(slice.addr - 1, slice.rkey, 4), &[]);
-            },
-            NAK_ACCESS,
-        ),
-        (
-            "beyond the region",
-            |l| {
-                let slice = l.slice(0, MEMORY as u32);
-                l.give(l.bth(0x0C, 0, true), &Reth::new(slice.addr, slice.rkey, MEMORY as u32 + 1), &[]);
-            },
-            NAK_ACCESS,
-        ),
-        (
-            "address wraps",
-            |l| {
-                let slice = l.slice(0, 4);
-                l.give(l.bth(0x0C, 0, true), &Reth::new(u64::MAX - 1, slice.rkey, 4), &[]);
-            },
-            NAK_ACCESS,
-        ),
-        ("misaligned atomic", |l| l.give(l.bth(0x14, 0, true), &fetch_add(l, 4, 1), &[]), NAK_INVALID),
-        (
-            "misaligned atomic with a wrong key",
-            |l| {
-                let slice = l.slice(4, 4);
-                let eth = AtomicEth::fetch_add(slice.addr, Rkey(slice.rkey.0 ^ 1), 1);
-                l.give(l.bth(0x13, 0, true), &eth, &[]);
-            },
-            NAK_ACCESS,
-        ),
-        ("read with a payload", |l| l.give(l.bth(0x0C, 0, true), &reth(l, 0, 4), &[0; 4]), NAK_INVALID),
-        (
-            "read longer than 2^31",
-            |l| {
-                let slice = l.slice(0, 4);
-                l.give(l.bth(0x0C, 0, true), &Reth::new(slice.addr, slice.rkey, 1 << 31 | 1), &[]);
-            },
-            NAK_INVALID,
-        ),
-    ];
-    for (name, give, nak) in cases {
+    for (name, give, nak) in REFUSALS {
         let mut lab = Lab::new();
         lab.post_recv(0);
         lab.post(crate::wr::Op::Send, b"unanswered");
