@@ -2,6 +2,7 @@
 
 pub mod bridge;
 pub mod classify;
+pub mod cli;
 pub mod config;
 pub mod control;
 pub mod decode;

@@ -30,6 +30,8 @@ pub(super) struct FormProblem {
     pub(super) offset: usize,
     pub(super) what: String,
     pub(super) remedy: String,
+    /// The value may be a secret.
+    pub(super) hide: bool,
 }
 
 /// The outcome of decoding one text.
@@ -75,7 +77,7 @@ pub(super) fn decode(text: &str) -> Decoded {
 fn syntax_problem(error: &toml::de::Error) -> FormProblem {
     let offset = error.span().map_or(0, |span| span.start);
     let what = error.message().lines().collect::<Vec<_>>().join(", ");
-    FormProblem { at: None, offset, what, remedy: "correct the TOML on this line".into() }
+    FormProblem { at: None, offset, what, remedy: "correct the TOML on this line".into(), hide: false }
 }
 
 /// Notes `error` and takes its cause out of `tree`. False when the cause cannot be found.
@@ -87,6 +89,7 @@ fn heal(tree: &mut Spanned<DeTable<'_>>, error: &toml::de::Error, out: &mut Deco
             offset: span.start,
             what: error.message().to_owned(),
             remedy: "compare with the commented files in conf/".into(),
+            hide: false,
         });
         return false;
     };
@@ -96,6 +99,7 @@ fn heal(tree: &mut Spanned<DeTable<'_>>, error: &toml::de::Error, out: &mut Deco
         offset: span.start,
         what: verdict.what,
         remedy: verdict.remedy,
+        hide: verdict.hide,
     });
     let renamed = verdict.meant.and_then(|key| rename(tree.get_mut(), &path, &key));
     match renamed {

@@ -56,6 +56,16 @@ pub enum Iova {
     Pa,
 }
 
+impl Iova {
+    /// The word that EAL takes.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Va => "va",
+            Self::Pa => "pa",
+        }
+    }
+}
+
 /// A list of lcores in EAL's notation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LcoreText(pub String);

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use super::decode::{Decoded, FormProblem, Place, decode};
 use super::problem::{KeyPath, LocatedProblem, Problem, Segment};
-use super::{Config, KeySource};
+use super::{Config, KeySource, schema};
 use crate::plan::{Hardware, Plan, resolve};
 
 /// Longest configuration file that is read, in bytes.
@@ -16,6 +16,9 @@ const MAX_FILE_BYTES: u64 = 1 << 20;
 
 /// Longest value that is quoted in a message, in characters.
 const MAX_VALUE_CHARS: usize = 60;
+
+/// What stands for a secret.
+const HIDDEN: &str = "<hidden>";
 
 /// A file that cannot be read at all.
 #[derive(Debug, thiserror::Error)]
@@ -166,6 +169,7 @@ impl ConfigFile {
 
     fn locate_form(&self, problem: &FormProblem) -> LocatedProblem {
         let (key, value) = match &problem.at {
+            Some(path) if problem.hide => (self.label(path), HIDDEN.to_owned()),
             Some(path) => (self.label(path), self.value_text(path)),
             None => (String::new(), String::new()),
         };
@@ -201,14 +205,15 @@ impl ConfigFile {
     /// The value as written; empty for tables, hidden for secrets.
     fn value_text(&self, path: &KeyPath) -> String {
         if path.is_secret() {
-            return "<hidden>".to_owned();
+            return HIDDEN.to_owned();
         }
         let holds_more = self.places.range(path.clone()..).nth(1).is_some_and(|(next, _)| {
             next.0.starts_with(&path.0) && matches!(next.0.get(path.0.len()), Some(Segment::Key(_)))
         });
         let span = self.places.get(path).map(|place| place.value.clone()).unwrap_or_default();
         let text = self.text.get(span).unwrap_or_default();
-        if holds_more || text.starts_with("[[") {
+        let is_tables = matches!(path.0.as_slice(), [Segment::Key(key)] if schema::is_table_array(key));
+        if holds_more || is_tables {
             return String::new();
         }
         let line = text.split_whitespace().collect::<Vec<_>>().join(" ");

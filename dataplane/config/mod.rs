@@ -43,6 +43,7 @@ pub use file::{ConfigError, ConfigFile, Refused};
 pub use node::{NodeKeys, ServiceKind, Workers};
 pub use port::{ChecksumOffload, LinkKeys, PortKeys};
 pub use problem::{KeyPath, LocatedProblem, Problem, Segment};
+pub use schema::sections;
 pub use secret::{KeySource, Secret};
 pub use service::{
     FlowTableFull, OnFull, Protocol, RelayKeys, ServiceKeys, SinkKeys, SizeMix, SourceKeys, WeightedSize,

@@ -10,7 +10,7 @@ use super::{
 };
 
 /// Sections and their keys, in the order of the file. The first entry is the top of the file.
-pub(crate) fn sections() -> Vec<(&'static str, &'static [&'static str])> {
+pub fn sections() -> Vec<(&'static str, &'static [&'static str])> {
     vec![
         ("the top of the file", keys_of::<Config>()),
         ("[adaptive]", keys_of::<AdaptiveKeys>()),

@@ -9,6 +9,8 @@ pub(super) struct Verdict {
     pub(super) remedy: String,
     /// The key that was meant, most likely.
     pub(super) meant: Option<String>,
+    /// The value may be a secret: a key that is not known, where keys that are known hold secrets.
+    pub(super) hide: bool,
 }
 
 /// Explains serde's `message` about the key at `path`.
@@ -21,7 +23,7 @@ pub(super) fn explain(message: &str, path: &KeyPath) -> Verdict {
         wrong_type(found, expected, message.starts_with("invalid value"), path)
     } else {
         let remedy = "compare with the commented files in conf/".into();
-        Verdict { what: message.to_owned(), remedy, meant: None }
+        Verdict { what: message.to_owned(), remedy, meant: None, hide: false }
     }
 }
 
@@ -29,14 +31,15 @@ fn unknown_key(rest: &str, path: &KeyPath) -> Verdict {
     let mut names = backticked(rest);
     let written = if names.is_empty() { String::new() } else { names.remove(0) };
     let what = "unknown key".to_owned();
+    let hide = names.iter().any(|name| name == "key");
     if let Some(meant) = nearest(&written, names.iter().map(String::as_str)) {
-        return Verdict { what, remedy: format!("did you mean `{meant}`?"), meant: Some(meant) };
+        return Verdict { what, remedy: format!("did you mean `{meant}`?"), meant: Some(meant), hide };
     }
     let remedy = match schema::section_of(&written, path) {
         Some(section) => format!("it belongs in {section}"),
         None => format!("the keys here are: {}", names.join(", ")),
     };
-    Verdict { what, remedy, meant: None }
+    Verdict { what, remedy, meant: None, hide }
 }
 
 fn unknown_word(rest: &str) -> Verdict {
@@ -48,7 +51,7 @@ fn unknown_word(rest: &str) -> Verdict {
         Some(meant) => format!("did you mean \"{meant}\"?"),
         None => choice,
     };
-    Verdict { what: "unknown value".into(), remedy, meant: None }
+    Verdict { what: "unknown value".into(), remedy, meant: None, hide: false }
 }
 
 /// `of_kind`: the type is right, the value is not.
@@ -61,7 +64,12 @@ fn wrong_type(found: &str, expected: &str, of_kind: bool, path: &KeyPath) -> Ver
             Segment::Index(_) => "",
         };
         let remedy = format!("write [[{name}]] with two brackets on each side");
-        return Verdict { what: "one table where a list of tables belongs".into(), remedy, meant: None };
+        return Verdict {
+            what: "one table where a list of tables belongs".into(),
+            remedy,
+            meant: None,
+            hide: false,
+        };
     }
     let wanted = expected_kind(expected);
     let what = match (of_kind, found.starts_with("integer")) {
@@ -69,7 +77,7 @@ fn wrong_type(found: &str, expected: &str, of_kind: bool, path: &KeyPath) -> Ver
         (true, true) => "out of range".to_owned(),
         (true, false) => "unknown value".to_owned(),
     };
-    Verdict { what, remedy: format!("give {wanted}"), meant: None }
+    Verdict { what, remedy: format!("give {wanted}"), meant: None, hide: false }
 }
 
 /// Splits "invalid type: FOUND, expected WANTED".

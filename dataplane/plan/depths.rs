@@ -19,7 +19,7 @@ pub(super) struct Sizing<'a> {
 
 impl Sizing<'_> {
     fn subject(&self) -> String {
-        format!("node {}", self.name)
+        self.name.to_owned()
     }
 }
 

@@ -1,8 +1,11 @@
 //! Arguments for EAL.
 
 use super::ledger::Ledger;
-use super::{PlanLcore, PlanMemory, PlanPort, PortSource, devices};
-use crate::config::{Config, Hugepages, Iova, KeyPath, device_name, keyed_words};
+use super::{Hardware, PlanLcore, PlanMemory, PlanPort, PortSource, devices, lcores};
+use crate::config::{Config, Hugepages, Iova, KeyPath, LcoreText, Problem, device_name, keyed_words};
+
+/// Memory that is enough to look at devices, in MiB.
+const PROBE_MIB: u64 = 64;
 
 /// Checks the lists of `[eal]`.
 pub(super) fn check(config: &Config, ledger: &mut Ledger) {
@@ -40,7 +43,7 @@ pub(super) fn args(
     ledger: &mut Ledger,
 ) -> Vec<String> {
     let mut args = lcore_args(lcores);
-    args.extend(memory_args(config, memory));
+    args.extend(memory_args(config, memory.hugepages, memory.eal_mib));
     args.extend(device_args(config, ports));
     args.extend(iova_args(config, ports, ledger));
     args.extend(config.eal.extra.iter().cloned());
@@ -72,28 +75,31 @@ fn lcore_args(lcores: &[PlanLcore]) -> Vec<String> {
     args
 }
 
-fn memory_args(config: &Config, memory: &PlanMemory) -> Vec<String> {
+fn memory_args(config: &Config, hugepages: Hugepages, eal_mib: u64) -> Vec<String> {
     let mut args = Vec::new();
     let pinned = config.eal.memory_mib.is_some();
-    match memory.hugepages {
+    match hugepages {
         // Without hugepages EAL takes everything at start and nothing later.
         Hugepages::NoHuge => args.push("--no-huge".to_owned()),
         Hugepages::InMemory | Hugepages::Auto => args.push("--in-memory".to_owned()),
         Hugepages::Huge => {}
     }
-    if pinned || memory.hugepages == Hugepages::NoHuge {
-        args.extend(pair("-m", memory.eal_mib));
+    if pinned || hugepages == Hugepages::NoHuge {
+        args.extend(pair("-m", eal_mib));
     }
-    let default = (memory.hugepages == Hugepages::Huge).then_some("isthmus");
+    let default = (hugepages == Hugepages::Huge).then_some("isthmus");
     if let Some(prefix) = config.eal.file_prefix.as_deref().or(default) {
         args.extend(pair("--file-prefix", prefix));
     }
     args
 }
 
+/// Devices of ports and of `[eal]`. Without a list of PCI devices the bus is left alone: DPDK would try NICs that the
+/// kernel is using.
 fn device_args(config: &Config, ports: &[PlanPort]) -> Vec<String> {
-    let with_args = |device: &str, args: &str| {
-        if args.is_empty() { device.to_owned() } else { format!("{device},{args}") }
+    let with_args = |device: &str, args: &str| match args {
+        "" => device.to_owned(),
+        _ => format!("{device},{args}"),
     };
     let mut pci: Vec<String> = Vec::new();
     let mut vdev: Vec<String> = Vec::new();
@@ -106,9 +112,9 @@ fn device_args(config: &Config, ports: &[PlanPort]) -> Vec<String> {
     }
     pci.extend(config.eal.allow.iter().cloned());
     vdev.extend(config.eal.vdev.iter().cloned());
-    let quiet = pci.is_empty() && config.eal.block.is_empty();
     let mut args = Vec::new();
-    if quiet && !config.eal.extra.iter().any(|word| word == "--no-pci") {
+    let silent = pci.is_empty() && config.eal.block.is_empty();
+    if silent && !config.eal.extra.iter().any(|word| word == "--no-pci") {
         args.push("--no-pci".to_owned());
     }
     args.extend(pci.iter().flat_map(|device| pair("-a", device)));
@@ -123,13 +129,41 @@ fn device_args(config: &Config, ports: &[PlanPort]) -> Vec<String> {
 /// VA makes each pool one region, but a NIC without an IOMMU needs physical addresses: EAL decides there.
 fn iova_args(config: &Config, ports: &[PlanPort], ledger: &mut Ledger) -> Vec<String> {
     let pci = ports.iter().any(|port| matches!(port.source, PortSource::Pci { .. }));
-    let mode = match (config.eal.iova, pci) {
-        (Some(Iova::Pa), _) => "pa",
-        (Some(Iova::Va), _) | (None, false) => "va",
+    match (config.eal.iova, pci) {
+        (Some(iova), _) => pair("--iova-mode", iova.word()).into(),
+        (None, false) => pair("--iova-mode", Iova::Va.word()).into(),
         (None, true) => {
             ledger.rule("iova", "eal", "a PCI port", "EAL chooses");
-            return Vec::new();
+            Vec::new()
         }
-    };
-    pair("--iova-mode", mode).into()
+    }
+}
+
+/// Arguments for a look at the devices of `hardware`: one lcore, little memory, the devices that `config` lists.
+///
+/// # Errors
+/// The EAL options of the command line contradict themselves.
+pub fn probe_args(config: &Config, hardware: &Hardware) -> Result<Vec<String>, Problem> {
+    let mut config = config.clone();
+    if config.eal.lcores.is_none() {
+        let cpu = hardware.cpus.first().copied().unwrap_or(0);
+        let list = if cpu < 128 { cpu.to_string() } else { format!("0@{cpu}") };
+        config.eal.lcores = Some(LcoreText(list));
+    }
+    let mut ledger = Ledger::default();
+    check(&config, &mut ledger);
+    let lcores = lcores::list(&config, Some(hardware), &mut ledger);
+    if let Some(problem) = ledger.problems.into_iter().next() {
+        return Err(problem);
+    }
+    let enough = hardware.hugepages_free_mib.is_some_and(|free| free >= PROBE_MIB);
+    let derived = if enough { Hugepages::InMemory } else { Hugepages::NoHuge };
+    let hugepages = config.eal.hugepages.unwrap_or(derived);
+    let eal_mib = config.eal.memory_mib.map_or(PROBE_MIB, u64::from);
+    let mut args = lcore_args(&lcores);
+    args.extend(memory_args(&config, hugepages, eal_mib));
+    args.extend(device_args(&config, &[]));
+    args.extend(config.eal.iova.iter().flat_map(|iova| pair("--iova-mode", iova.word())));
+    args.extend(config.eal.extra.iter().cloned());
+    Ok(args)
 }

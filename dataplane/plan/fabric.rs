@@ -141,7 +141,7 @@ pub struct PlanQp {
 }
 
 /// Packet sizes of the standard.
-const PMTUS: [u32; 5] = [256, 512, 1024, 2048, 4096];
+pub(super) const PMTUS: [u32; 5] = [256, 512, 1024, 2048, 4096];
 /// Packet size that only two of our own ends agree on.
 const PRIVATE_PMTU: u32 = 8192;
 
@@ -254,7 +254,7 @@ pub(super) fn pmtu(
         let result =
             default.map_or("the active MTU of the device".to_owned(), |bytes| format!("{bytes} bytes"));
         let room = fits.map_or("room not known here".to_owned(), |room| format!("room for {room} bytes"));
-        ledger.rule("pmtu", format!("node {name}"), format!("pmtu not set, {room}"), result);
+        ledger.rule("pmtu", name, format!("pmtu not set, {room}"), result);
         return default;
     };
     check_pmtu(wanted, index, transport, fits, ledger);
@@ -305,7 +305,7 @@ pub(super) fn key(keys: &FabricKeys, index: usize, ledger: &mut Ledger) -> Optio
         }
         (Some(key), None) => {
             if let Err(error) = key.key() {
-                let (what, remedy) = halves(&error.to_string());
+                let (what, remedy) = halves(&error.to_string(), "make one with: openssl rand -hex 32");
                 ledger.refuse(at("key"), what, remedy);
             }
             Some(KeySource::Inline(key.clone()))
@@ -343,9 +343,9 @@ fn check_open(keys: &FabricKeys, index: usize, ledger: &mut Ledger) {
     }
 }
 
-/// "what is wrong; what to do".
-fn halves(text: &str) -> (String, String) {
-    let (what, remedy) = text.split_once(';').unwrap_or((text, "see conf/"));
+/// "what is wrong; what to do", or only the former.
+fn halves(text: &str, otherwise: &str) -> (String, String) {
+    let (what, remedy) = text.split_once(';').unwrap_or((text, otherwise));
     (what.trim().to_owned(), remedy.trim().to_owned())
 }
 
@@ -360,7 +360,7 @@ pub(super) fn allow(keys: &FabricKeys, index: usize, ledger: &mut Ledger) -> Vec
         match text.parse::<Cidr>() {
             Ok(network) => allowed.push(network),
             Err(error) => {
-                let (what, remedy) = halves(&error.to_string());
+                let (what, remedy) = halves(&error.to_string(), "write a network such as 10.9.0.0/24");
                 ledger.refuse(fabric_at(index, "allow"), what, remedy);
             }
         }

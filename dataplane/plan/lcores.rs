@@ -1,7 +1,7 @@
 //! Lcores: which exist, which is the main one, and which workers each runs.
 
 use super::bounds::MAX_LCORE;
-use super::ledger::Ledger;
+use super::ledger::{Ledger, counted};
 use super::{Hardware, PlanLcore, RoleRef};
 use crate::config::{Config, KeyPath, Workers};
 
@@ -114,7 +114,7 @@ pub(super) fn place(config: &Config, lcores: &mut [PlanLcore], ledger: &mut Ledg
         placed.push(ids);
     }
     for lcore in lcores.iter().filter(|lcore| lcore.roles.len() > 1) {
-        let inputs = format!("{} workers on one lcore", lcore.roles.len());
+        let inputs = format!("{} workers on it", lcore.roles.len());
         ledger.rule("lcore-sharing", format!("lcore {}", lcore.id), inputs, "run in turn");
     }
     placed
@@ -128,8 +128,11 @@ fn spread(count: u32, lcores: &[PlanLcore], at: Vec<KeyPath>, ledger: &mut Ledge
         return first_worker(lcores);
     }
     if u64::from(count) > free.len() as u64 {
-        let what =
-            format!("{count} workers need {count} lcores besides the main one, there are {}", free.len());
+        let what = format!(
+            "{} and {} besides the main one: each needs one of its own",
+            counted(count, "worker"),
+            counted(u32::try_from(free.len()).unwrap_or(u32::MAX), "lcore")
+        );
         ledger.refuse_value(at, count, what, more_lcores(lcores, count));
         return first_worker(lcores);
     }
@@ -187,6 +190,9 @@ fn join<'a>(numbers: impl Iterator<Item = &'a u16>) -> String {
 /// Parses EAL's notation: `0-2,5`, `0@0,1@0`, `(0-1)@0`, `0@(0-3)`.
 pub(super) fn parse(text: &str) -> Result<Vec<Lcore>, String> {
     let mut lcores: Vec<Lcore> = Vec::new();
+    if text.trim().is_empty() {
+        return Err("no lcore is listed".to_owned());
+    }
     for item in split_outside_brackets(text) {
         let (ids, cpus) = match item.split_once('@') {
             Some((ids, cpus)) => (parse_set(ids)?, parse_set(cpus)?),

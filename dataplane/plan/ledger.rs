@@ -49,8 +49,8 @@ impl Ledger {
         self.rules.push(AppliedRule { name, subject, inputs, result });
     }
 
-    /// `value`, or `default` when it is not set. Outside `range` it is refused and the nearest bound is used, so
-    /// that the rest of the plan can still be looked at.
+    /// `value`, or `default` when it is not set. Outside `range` it is refused and the default, or the nearest bound,
+    /// is used, so that the rest of the plan can still be looked at.
     pub(super) fn number<T>(
         &mut self,
         at: Vec<KeyPath>,
@@ -70,8 +70,20 @@ impl Ledger {
         let space = if unit.is_empty() { "" } else { " " };
         let remedy = format!("give a number from {low} to {high}{space}{unit}");
         self.refuse_value(at, chosen, "out of range", remedy);
-        if chosen > high { high } else { low }
+        if range.contains(&default) {
+            default
+        } else if chosen > high {
+            high
+        } else {
+            low
+        }
     }
+}
+
+/// `1 worker`, `2 workers`.
+pub(super) fn counted(count: u32, noun: &str) -> String {
+    let plural = if count == 1 { "" } else { "s" };
+    format!("{count} {noun}{plural}")
 }
 
 /// Places of a key that a node may have of its own: `node[n].TABLE.KEY`, else `SHARED.KEY`.

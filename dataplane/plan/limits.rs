@@ -1,7 +1,10 @@
 //! The plan against what the hardware said it can do.
 
 use super::ledger::{Ledger, fabric_at};
-use super::{Hardware, PlanFabric, PlanNode, PlanPort, PlanTransport, PortLimits, RdmaLimits, RssPlan};
+use super::{
+    DescriptorLimits, Hardware, PlanFabric, PlanNode, PlanPort, PlanTransport, PortLimits, RdmaLimits,
+    RssPlan,
+};
 use crate::config::{ChecksumOffload, KeyPath};
 
 /// A port against its driver's limits. Queues are compared where they are settled.
@@ -46,6 +49,16 @@ pub(super) fn rdma_of<'h>(
         Some(name) => rdma.iter().find(|limits| limits.device == name && limits.port == port),
         None => rdma.iter().find(|limits| limits.active && limits.port == port),
     }
+}
+
+/// A number of descriptors that was not asked for gives way to the driver's limits.
+pub(super) fn fit(count: u16, asked: bool, bounds: DescriptorLimits) -> u16 {
+    if asked {
+        return count;
+    }
+    let within = u32::from(count).min(bounds.max).max(bounds.min);
+    let aligned = within - within % bounds.align.max(1);
+    u16::try_from(aligned.max(bounds.min)).unwrap_or(count)
 }
 
 /// All nodes against the RDMA devices.
@@ -127,7 +140,7 @@ fn check_depths(
     }
     ledger.rule(
         "device-limits",
-        format!("node {}", node.name),
+        node.name.clone(),
         format!(
             "{device}: {} QPs, {} requests, {} CQ entries, {} segments, {} regions",
             limits.max_qp, limits.max_qp_wr, limits.max_cqe, limits.max_sge, limits.max_mr

@@ -29,6 +29,7 @@ pub use bounds::{
     RELAY_HEADER_MAX_BYTES, RX_BURST, TX_BACKLOG, TX_BURST,
 };
 pub use drivers::{DriverFacts, driver_facts};
+pub use eal::probe_args;
 pub use fabric::{PlanFabric, PlanPeer, PlanQp, PlanSoft, PlanTiming, PlanTransport};
 pub use hardware::{DescriptorLimits, Hardware, PortLimits, RdmaLimits};
 pub use resolve::resolve;

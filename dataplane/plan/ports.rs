@@ -2,7 +2,7 @@
 
 use super::bounds::{MAX_POOL, MAX_POOL_CACHE, MAX_QUEUES, TX_BURST};
 use super::drivers::{device_number, driver_facts};
-use super::ledger::Ledger;
+use super::ledger::{Ledger, counted};
 use super::{Hardware, PlanLink, PlanPort, PortSource, RssPlan, devices, limits};
 use crate::config::{ChecksumOffload, Config, KeyPath, PortKeys};
 
@@ -65,7 +65,7 @@ fn check_name(draft: &Draft, at: &KeyPath, name: &str, ledger: &mut Ledger) {
 }
 
 fn check_device_once(draft: &Draft, new: &DraftPort, at: &KeyPath, ledger: &mut Ledger) {
-    let Some(device) = new.port.source.device() else { return };
+    let Some(device) = new.port.source.device().filter(|device| !device.is_empty()) else { return };
     let twin = draft.ports.iter().find(|other| other.port.source.device() == Some(device));
     if let Some(twin) = twin {
         let what = format!("port {} has this device already", twin.port.name);
@@ -107,7 +107,10 @@ fn device_port(keys: &PortKeys, at: &KeyPath, hardware: Option<&Hardware>, ledge
         source,
     };
     check_driver(&port, keys, at, ledger);
+    let mut port = port;
     if let Some(limits) = port.source.device().and_then(|device| hardware?.port(device)) {
+        port.rx_desc = limits::fit(port.rx_desc, keys.rx_desc.is_some(), limits.rx_desc);
+        port.tx_desc = limits::fit(port.tx_desc, keys.tx_desc.is_some(), limits.tx_desc);
         limits::check_port(&port, limits, at, ledger);
     }
     let (pool_frames, pool_cache) = pool_keys(keys.pool_frames, keys.pool_cache, at, ledger);
@@ -175,11 +178,9 @@ fn check_frame_args(port: &PlanPort, args: &str, driver: &str, at: &KeyPath, led
     if room < frame + overhead {
         let what = format!("{key}={room} does not hold a frame of {frame} bytes (mtu {})", port.mtu);
         let needed = (frame + overhead).next_power_of_two();
-        ledger.refuse(
-            vec![at.key("device")],
-            what,
-            format!("add {key}={needed} to the device, or lower mtu"),
-        );
+        let block = if driver == "net_af_packet" { format!(",blocksz={needed}") } else { String::new() };
+        let remedy = format!("add {key}={needed}{block} to the device, or lower mtu");
+        ledger.refuse(vec![at.key("device")], what, remedy);
     }
 }
 
@@ -250,7 +251,8 @@ pub(super) fn settle_queues(
     for (index, link) in draft.links.iter().enumerate() {
         let [left, right] = link.ports.map(|port| (workers[port], draft.ports[port].port.name.as_str()));
         if left.0 != 0 && right.0 != 0 && left.0 != right.0 {
-            let what = format!("{} is served by {} workers, {} by {}", left.1, left.0, right.1, right.0);
+            let what =
+                format!("{} is served by {}, {} by {}", left.1, counted(left.0, "worker"), right.1, right.0);
             let remedy = "give the nodes at both ends of a link the same number of workers";
             ledger.refuse(vec![KeyPath::item("link", index).key("ports")], what, remedy);
         }
@@ -280,15 +282,15 @@ fn queues_of(draft: &DraftPort, served_by: u32, hardware: Option<&Hardware>, led
     if queues > limit {
         let remedy = match argument_for(&draft.port) {
             Some(argument) => format!("add {argument}={queues} to the device, or use fewer workers"),
-            None => format!("use {limit} workers or less, each serves one queue"),
+            None => format!("use at most {}, each has one queue", counted(limit, "worker")),
         };
         ledger.refuse_value(at(), queues, format!("{whose} has at most {limit}"), remedy);
     } else if queues < limit && polls_all(&draft.port) {
         let what =
             format!("the device spreads frames over all {limit} queue pairs, some would not be polled");
-        ledger.refuse_value(at(), queues, what, format!("use {limit} workers, each serves one queue"));
+        ledger.refuse_value(at(), queues, what, format!("use {limit} workers, each has one queue"));
     } else if queues != served_by && draft.port.node.is_some() {
-        let what = format!("{served_by} workers serve it, each exactly one queue");
+        let what = format!("it is served by {}, each has exactly one queue", counted(served_by, "worker"));
         ledger.refuse_value(at(), queues, what, format!("leave it out, or set workers = {queues}"));
     }
     u16::try_from(served_by.min(MAX_QUEUES)).unwrap_or(1)

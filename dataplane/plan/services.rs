@@ -5,6 +5,7 @@ use serde::Serialize;
 use super::bounds::{
     FRAME_OVERHEAD_BYTES, MAX_MESSAGE_BYTES, MAX_QPS_PER_WORKER, MIN_MESSAGE_BYTES, RELAY_HEADER_MAX_BYTES,
 };
+use super::fabric::PMTUS;
 use super::ledger::{Ledger, service_at};
 use super::nodes::DraftNode;
 use super::ports::Draft;
@@ -147,7 +148,7 @@ fn message_bytes(
     }
     ledger.rule(
         "message-size",
-        format!("node {name}"),
+        name,
         format!(
             "longest frame {frame} + relay header {RELAY_HEADER_MAX_BYTES}, at least {DEFAULT_MESSAGE_BYTES}"
         ),
@@ -174,9 +175,14 @@ fn datagram_bytes(
             "a UD message is one packet, and a frame of {frame} bytes with the relay header of \
              {RELAY_HEADER_MAX_BYTES} exceeds the PMTU of {pmtu}{assumed}"
         );
-        let remedy = format!(
-            "use qp = \"rc\", lower the ports' mtu, or set pmtu to {needed} or more where the path carries it"
-        );
+        let remedy = match PMTUS.iter().find(|pmtu| **pmtu >= needed) {
+            Some(pmtu) => {
+                format!(
+                    "use qp = \"rc\", lower the ports' mtu, or set pmtu = {pmtu} where the path carries it"
+                )
+            }
+            None => "use qp = \"rc\", or lower the ports' mtu".to_owned(),
+        };
         ledger.refuse(super::ledger::fabric_at(index, "qp"), what, remedy);
     }
     let bytes = ledger.number(at(), keys.message_bytes, pmtu, MIN_MESSAGE_BYTES..=MAX_MESSAGE_BYTES, "bytes");
@@ -189,7 +195,7 @@ fn datagram_bytes(
     }
     ledger.rule(
         "datagram-size",
-        format!("node {name}"),
+        name,
         format!("one packet: PMTU {pmtu}; longest frame with relay header {needed}"),
         format!("{bytes} bytes"),
     );
@@ -213,12 +219,7 @@ fn copybreak(keys: &RelayKeys, index: usize, message_bytes: u32, ledger: &mut Le
 
 fn flow_capacity(flows: u32, name: &str, ledger: &mut Ledger) -> u32 {
     let rounded = flows.next_power_of_two();
-    ledger.rule(
-        "flow-table",
-        format!("node {name}"),
-        format!("{flows} flows per worker"),
-        format!("{rounded} entries"),
-    );
+    ledger.rule("flow-table", name, format!("{flows} flows per worker"), format!("{rounded} entries"));
     rounded
 }
 

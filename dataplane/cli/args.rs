@@ -1,0 +1,171 @@
+//! Words of the command line.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use clap::builder::styling::{AnsiColor, Styles};
+use clap::error::ErrorKind;
+use clap::{CommandFactory, Parser, Subcommand};
+
+use super::generate::What;
+use super::version;
+use crate::config::EalWordError;
+
+const ABOUT: &str = "Carries Ethernet flows over RDMA: DPDK queues and RDMA queue pairs in one poll loop";
+
+const LONG_ABOUT: &str = "\
+Carries Ethernet flows over RDMA: DPDK queues and RDMA queue pairs in one poll loop.
+
+A configuration file says what to run: ports, nodes (relay, traffic source, traffic sink) and how they are joined. \
+Commented examples, one per role, are in conf/.";
+
+const AFTER_HELP: &str = "\
+EAL options:
+  What stands before `--` goes to DPDK. Without `--` every word is ours, and EAL
+  options come from [eal] of the configuration. The command line wins: single
+  values replace the key of [eal]; --vdev, -a and -b add to its lists, and one that
+  names the device of a [[port]] replaces that device's arguments.
+
+Examples:
+  isthmus check conf/relay-loopback.toml
+      what would run: every number, and every rule it comes from
+  isthmus run conf/relay-loopback.toml
+      source, both ends of a relay and sink in one process, no RDMA device
+  isthmus -l 0-2 --no-huge -- run my.toml
+      with EAL options of its own
+  isthmus --vdev net_null0 -- devices
+      DPDK ports and RDMA devices with their limits
+
+Exit codes:
+  0  done, or drained after SIGINT or SIGTERM (a second signal exits at once)
+  1  the configuration was refused (one line per problem), or the run failed
+  2  the command line was not understood
+
+Environment:
+  ISTHMUS_LOG  log filter such as `debug` or `isthmus::plan=trace,dpdk=warn`;
+               logs go to standard error";
+
+const STYLES: Styles = Styles::styled()
+    .header(AnsiColor::Green.on_default().bold())
+    .usage(AnsiColor::Green.on_default().bold())
+    .literal(AnsiColor::Cyan.on_default().bold())
+    .placeholder(AnsiColor::Cyan.on_default());
+
+/// The words after `--`, or all of them.
+#[derive(Debug, Parser)]
+#[command(
+    name = "isthmus",
+    version = version::text(),
+    about = ABOUT,
+    long_about = LONG_ABOUT,
+    after_help = AFTER_HELP,
+    override_usage = "isthmus [EAL options] -- <COMMAND>\n       isthmus <COMMAND>",
+    styles = STYLES,
+    subcommand_required = true,
+    arg_required_else_help = true
+)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+/// What to do.
+#[derive(Debug, Subcommand)]
+pub(super) enum Command {
+    /// Run a configuration until SIGINT or SIGTERM
+    Run {
+        /// Configuration file
+        #[arg(value_name = "CONF")]
+        conf: PathBuf,
+    },
+    /// Resolve a configuration without touching hardware, and print the plan
+    ///
+    /// Prints cores, queues, queue pairs, depths, pools and memory with each sizing rule that was applied. Whatever is
+    /// wrong is said in one line per problem: file, line, key, value, what is wrong, what to do. Exit code 1 then.
+    Check {
+        /// Configuration file
+        #[arg(value_name = "CONF")]
+        conf: PathBuf,
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// List DPDK ports and RDMA devices with limits, addresses, MTU and state
+    Devices {
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Print the man page or a shell completion script
+    #[command(hide = true)]
+    Generate {
+        #[command(subcommand)]
+        what: What,
+    },
+}
+
+/// A parsed command line.
+#[derive(Debug)]
+pub(super) struct Invocation {
+    /// EAL options, in order.
+    pub(super) eal: Vec<String>,
+    pub(super) command: Command,
+}
+
+/// The whole command, for man page and completions.
+pub(super) fn command() -> clap::Command {
+    Cli::command()
+}
+
+/// Splits `argv` at the first `--` and parses what is ours.
+pub(super) fn parse(argv: impl IntoIterator<Item = OsString>) -> Result<Invocation, clap::Error> {
+    let mut words: Vec<OsString> = argv.into_iter().collect();
+    let program = if words.is_empty() { "isthmus".into() } else { words.remove(0) };
+    let split = words.iter().position(|word| word == "--");
+    let eal: Vec<String> = match split {
+        Some(at) => words.drain(..=at).take(at).map(|word| word.to_string_lossy().into_owned()).collect(),
+        None => Vec::new(),
+    };
+    if let Some(word) = eal.first().filter(|word| !word.starts_with('-')) {
+        let error = EalWordError::NotAnOption { word: word.clone() };
+        return Err(command().error(ErrorKind::UnknownArgument, error));
+    }
+    let cli = Cli::try_parse_from(std::iter::once(program).chain(words))?;
+    Ok(Invocation { eal, command: cli.command })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parsed(line: &str) -> Result<Invocation, clap::Error> {
+        parse(line.split_whitespace().map(OsString::from))
+    }
+
+    #[test]
+    fn the_command_is_consistent() {
+        command().debug_assert();
+    }
+
+    #[test]
+    fn the_first_dashes_split() {
+        let invocation = parsed("isthmus -l 0-1 --no-huge -- run x.toml").unwrap();
+        assert_eq!(invocation.eal, ["-l", "0-1", "--no-huge"]);
+        assert!(matches!(invocation.command, Command::Run { conf } if conf.as_os_str() == "x.toml"));
+        let invocation = parsed("isthmus -- check --json x.toml").unwrap();
+        assert!(invocation.eal.is_empty());
+        assert!(matches!(invocation.command, Command::Check { json: true, .. }));
+    }
+
+    #[test]
+    fn without_dashes_every_word_is_ours() {
+        assert!(parsed("isthmus check x.toml").unwrap().eal.is_empty());
+        assert_eq!(parsed("isthmus -l 0-1 run x.toml").unwrap_err().kind(), ErrorKind::UnknownArgument);
+    }
+
+    #[test]
+    fn a_command_before_the_dashes_is_a_slip() {
+        let error = parsed("isthmus run x.toml -- --no-huge").unwrap_err();
+        assert!(error.to_string().contains("isthmus [EAL options] -- COMMAND"), "{error}");
+    }
+}

@@ -1,0 +1,367 @@
+//! `isthmus check`: a plan for people and for programs.
+
+use serde_json::{Value, json};
+
+use super::table::{Table, grouped};
+use crate::config::{ConfigFile, Hugepages, KeySource, QpKind, Refused, TransportKind};
+use crate::plan::{
+    AppliedRule, Plan, PlanFabric, PlanNode, PlanPeer, PlanPort, PlanQp, PlanService, PlanTransport,
+    PollPolicy, PortSource, RssPlan,
+};
+
+/// The plan as JSON, warnings included.
+pub(super) fn json(file: &ConfigFile, plan: &Plan) -> String {
+    let warnings: Vec<_> = plan.warnings.iter().map(|warning| file.locate(warning)).collect();
+    let whole = json!({ "file": file.name(), "plan": plan, "warnings": warnings, "problems": [] });
+    format!("{whole:#}\n")
+}
+
+/// What is wrong as JSON.
+pub(super) fn refused_json(refused: &Refused) -> String {
+    let file = refused.0.first().map_or(Value::Null, |problem| Value::from(problem.file.as_str()));
+    format!("{:#}\n", json!({ "file": file, "problems": refused.0 }))
+}
+
+/// The plan for people.
+pub(super) fn text(file: &ConfigFile, plan: &Plan) -> String {
+    let mut text = format!("{}: this can run\n\n", file.name());
+    for warning in &plan.warnings {
+        text.push_str(&format!("warning: {}\n", file.locate(warning)));
+    }
+    if !plan.warnings.is_empty() {
+        text.push('\n');
+    }
+    let sections = [
+        ("Process", process(plan)),
+        ("Lcores", lcores(plan)),
+        ("Ports", ports(plan)),
+        ("Links", links(plan)),
+        ("Nodes", plan.nodes.iter().map(|node| node_text(plan, node)).collect::<Vec<_>>().join("\n")),
+        ("Pools", pools(plan)),
+        ("Rules", rules(plan)),
+    ];
+    let shown = sections.into_iter().filter(|(_, body)| !body.is_empty());
+    let shown: Vec<_> = shown.map(|(name, body)| format!("{name}\n{body}")).collect();
+    text.push_str(&shown.join("\n"));
+    text
+}
+
+/// Names on the left, values on the right.
+fn facts(facts: &[(&str, String)], indent: &str) -> String {
+    let width = facts.iter().map(|(name, _)| name.len()).max().unwrap_or(0);
+    facts.iter().map(|(name, value)| format!("{indent}{name:<width$}  {value}\n")).collect()
+}
+
+fn process(plan: &Plan) -> String {
+    let memory = &plan.memory;
+    let pages = match memory.hugepages {
+        Hugepages::Auto => "hugepages where enough are free, else ordinary pages",
+        Hugepages::Huge => "hugepages as files",
+        Hugepages::InMemory => "hugepages without files",
+        Hugepages::NoHuge => "ordinary pages",
+    };
+    let mib = |bytes: u64| bytes.div_ceil(1 << 20);
+    let poll = match plan.poll {
+        PollPolicy::Busy => "busy".to_owned(),
+        PollPolicy::Adaptive { spin_turns, sleep_max_us } => {
+            format!("adaptive: {spin_turns} empty turns, then sleeps of up to {sleep_max_us} us")
+        }
+    };
+    let interval = plan.stats.interval_s.map_or("at the end only".to_owned(), |s| format!("every {s} s"));
+    let telemetry = if plan.stats.telemetry { ", and on DPDK's telemetry socket" } else { "" };
+    let format = format!("{:?}", plan.stats.format).to_lowercase();
+    facts(
+        &[
+            ("EAL", plan.eal_args.join(" ")),
+            (
+                "memory",
+                format!(
+                    "{} MiB for EAL ({pages}), {} MiB of tables",
+                    memory.eal_mib,
+                    mib(memory.tables_bytes)
+                ),
+            ),
+            ("poll", poll),
+            ("statistics", format!("{interval}, {format}{telemetry}")),
+            ("drain", format!("up to {} ms", plan.drain.timeout_ms)),
+        ],
+        "  ",
+    )
+}
+
+fn lcores(plan: &Plan) -> String {
+    let mut table = Table::new(&["lcore", "CPU", "runs"], &[0]);
+    for lcore in &plan.lcores {
+        let cpus = if lcore.cpus.is_empty() { vec![lcore.id] } else { lcore.cpus.clone() };
+        let role = |role: &crate::plan::RoleRef| format!("{}/{}", plan.nodes[role.node].name, role.worker);
+        let mut runs: Vec<String> = lcore.roles.iter().map(role).collect();
+        if lcore.main {
+            runs.insert(0, "control".to_owned());
+        }
+        let runs = if runs.is_empty() { "nothing".to_owned() } else { runs.join(", ") };
+        table.row([
+            lcore.id.to_string(),
+            cpus.iter().map(u16::to_string).collect::<Vec<_>>().join(","),
+            runs,
+        ]);
+    }
+    table.text()
+}
+
+fn ports(plan: &Plan) -> String {
+    let names = ["port", "device", "node", "queues", "RX desc", "TX desc", "MTU", "RSS", "checksums", "pool"];
+    let mut table = Table::new(&names, &[3, 4, 5, 6]);
+    for port in &plan.ports {
+        let rss = match port.rss {
+            RssPlan::Off => "off",
+            RssPlan::WhereOffered => "where offered",
+            RssPlan::Required => "required",
+        };
+        table.row([
+            port.name.clone(),
+            device(plan, port),
+            port.node.map_or("-".to_owned(), |node| plan.nodes[node].name.clone()),
+            port.queues.to_string(),
+            port.rx_desc.to_string(),
+            port.tx_desc.to_string(),
+            port.mtu.to_string(),
+            rss.to_owned(),
+            format!("{:?}", port.checksum_offload).to_lowercase(),
+            plan.pools[port.pool].name.clone(),
+        ]);
+    }
+    table.text()
+}
+
+fn device(plan: &Plan, port: &PlanPort) -> String {
+    match &port.source {
+        PortSource::Vdev { device, args, .. } | PortSource::Pci { device, args } if args.is_empty() => {
+            device.clone()
+        }
+        PortSource::Vdev { device, args, .. } | PortSource::Pci { device, args } => {
+            format!("{device},{args}")
+        }
+        PortSource::LinkEnd { link, .. } => format!("link {}", plan.links[*link].name),
+    }
+}
+
+fn links(plan: &Plan) -> String {
+    let mut table = Table::new(&["link", "ports", "queues", "frames per ring"], &[2, 3]);
+    for link in &plan.links {
+        let [left, right] = link.ports.map(|port| plan.ports[port].name.as_str());
+        table.row([
+            link.name.clone(),
+            format!("{left} <-> {right}"),
+            link.queues.to_string(),
+            grouped(link.ring_size),
+        ]);
+    }
+    table.text()
+}
+
+fn node_text(plan: &Plan, node: &PlanNode) -> String {
+    let mut list: Vec<(&str, String)> = Vec::new();
+    match &node.service {
+        PlanService::Relay(relay) => {
+            list.push((
+                "messages",
+                format!(
+                    "up to {} bytes; frames up to {}, copied up to {}",
+                    relay.message_bytes, relay.max_frame_bytes, relay.copybreak
+                ),
+            ));
+            list.push((
+                "flows",
+                format!(
+                    "{} per worker, idle after {} s; when full: {}",
+                    grouped(relay.flow_capacity),
+                    relay.flow_idle_s,
+                    lower(&relay.on_flow_table_full)
+                ),
+            ));
+            list.push((
+                "back-pressure",
+                format!(
+                    "{} when a QP is full; {} ms on a dead path",
+                    lower(&relay.on_full),
+                    relay.dead_path_wait_ms
+                ),
+            ));
+        }
+        PlanService::Source(source) => {
+            let rate = source
+                .rate_pps
+                .map_or("as fast as possible".to_owned(), |rate| format!("{} frames/s", grouped(rate)));
+            let count =
+                source.count.map_or("until stopped".to_owned(), |count| format!("{} frames", grouped(count)));
+            list.push(("traffic", format!("{} flows, {rate}, {count}", grouped(source.flows))));
+            list.push((
+                "frames",
+                format!(
+                    "{} bytes; {}",
+                    cycle(&source.sizes),
+                    source.protocols.iter().map(lower).collect::<Vec<_>>().join(" ")
+                ),
+            ));
+        }
+        PlanService::Sink(sink) => {
+            let verify = if sink.verify {
+                format!("order and checksum of {} flows", grouped(sink.flows))
+            } else {
+                "counts only".to_owned()
+            };
+            let echo = if sink.echo { ", sends every frame back" } else { "" };
+            list.push(("verifies", format!("{verify}{echo}")));
+        }
+    }
+    if let Some(fabric) = &node.fabric {
+        list.extend(fabric_facts(plan, fabric));
+    }
+    for (index, worker) in node.workers.iter().enumerate() {
+        let lanes = worker.queues.iter().chain(&worker.fabric_queues);
+        let mut does: Vec<_> =
+            lanes.map(|lane| format!("{} queue {}", plan.ports[lane.port].name, lane.queue)).collect();
+        if !worker.qps.is_empty() {
+            does.push(format!("QPs {}-{}", worker.qps.start, worker.qps.end - 1));
+        }
+        list.push(("worker", format!("{index} on lcore {}: {}", worker.lcore, does.join(", "))));
+    }
+    format!("  {} ({})\n{}", node.name, node.service.kind().name(), facts(&list, "    "))
+}
+
+/// A list of lengths, each with how often it comes.
+fn cycle(sizes: &[u16]) -> String {
+    let mut distinct: Vec<u16> = sizes.to_vec();
+    distinct.sort_unstable();
+    distinct.dedup();
+    let times = |size: &u16| sizes.iter().filter(|other| *other == size).count();
+    let even = distinct.iter().all(|size| times(size) == 1);
+    let shown = distinct
+        .iter()
+        .map(|size| if even { size.to_string() } else { format!("{size} (x{})", times(size)) });
+    shown.collect::<Vec<_>>().join(" ")
+}
+
+fn lower(word: &impl std::fmt::Debug) -> String {
+    format!("{word:?}").to_lowercase()
+}
+
+fn fabric_facts(plan: &Plan, fabric: &PlanFabric) -> Vec<(&'static str, String)> {
+    let peer = match &fabric.peer {
+        PlanPeer::Listen(address) => format!("awaited on {address}"),
+        PlanPeer::Connect(address) => format!("at {address}"),
+        PlanPeer::InProcess(node) => format!("node {} of this process", plan.nodes[*node].name),
+    };
+    let timing = &fabric.timing;
+    let mut facts = vec![("transport", transport(plan, fabric)), ("peer", peer)];
+    if fabric.transport.kind() != TransportKind::Loopback {
+        let allow: Vec<_> = fabric.allow.iter().map(ToString::to_string).collect();
+        let from = if allow.is_empty() { "anywhere".to_owned() } else { allow.join(" ") };
+        let key = match &fabric.key {
+            None => "no key".to_owned(),
+            Some(KeySource::Inline(_)) => "key in the file".to_owned(),
+            Some(KeySource::File(path)) => format!("key in {}", path.display()),
+        };
+        facts.push(("access", format!("{key}, from {from}")));
+        facts.push((
+            "times",
+            format!(
+                "connect {} ms, keepalive {} ms, lost after {} ms, again after {} to {} ms",
+                timing.connect_timeout_ms,
+                timing.keepalive_ms,
+                timing.dead_after_ms,
+                timing.reconnect_min_ms,
+                timing.reconnect_max_ms
+            ),
+        ));
+    }
+    facts.extend(qp_facts(&fabric.qp));
+    facts
+}
+
+fn transport(plan: &Plan, fabric: &PlanFabric) -> String {
+    let pmtu = fabric.pmtu.map_or("the device's MTU".to_owned(), |pmtu| format!("PMTU {pmtu}"));
+    let dscp = if fabric.dscp == 0 { String::new() } else { format!(", DSCP {}", fabric.dscp) };
+    let over = match &fabric.transport {
+        PlanTransport::Loopback => "loopback".to_owned(),
+        PlanTransport::Verbs { device, port, gid_index } => {
+            let gid = gid_index.map_or("GID by rule".to_owned(), |gid| format!("GID {gid}"));
+            format!("verbs: {} port {port}, {gid}", device.as_deref().unwrap_or("the only active device"))
+        }
+        PlanTransport::Soft(soft) => {
+            let addresses: Vec<_> = soft.addresses.iter().map(ToString::to_string).collect();
+            let vlan = soft.vlan.map_or(String::new(), |vlan| format!(", VLAN {vlan}"));
+            format!(
+                "soft: port {}, {}, MTU {}{vlan}",
+                plan.ports[soft.port].name,
+                addresses.join(" "),
+                soft.mtu
+            )
+        }
+    };
+    format!("{over}, {pmtu}{dscp}")
+}
+
+fn qp_facts(qp: &PlanQp) -> Vec<(&'static str, String)> {
+    let kind = match qp.kind {
+        QpKind::Rc => "RC",
+        QpKind::Uc => "UC",
+        QpKind::Ud => "UD",
+    };
+    let shared = if qp.srq { " (shared by a worker's QPs)" } else { "" };
+    let depths = format!(
+        "{} sends, {} receives{shared}, CQ {}, {} segments, inline {} bytes, every {}th signalled",
+        qp.send_depth, qp.recv_depth, qp.cq_depth, qp.max_sge, qp.max_inline, qp.signal_every
+    );
+    let mut facts = vec![("queue pairs", format!("{} {kind}", qp.count)), ("depths", depths)];
+    if qp.kind == QpKind::Rc {
+        let rnr = if qp.rnr_retry == 7 { "for ever".to_owned() } else { format!("{} times", qp.rnr_retry) };
+        facts.push((
+            "retries",
+            format!(
+                "{} after {:.0} us each; waits for receives {rnr}, RNR timer code {}",
+                qp.retry,
+                4.096 * 2f64.powi(i32::from(qp.ack_timeout_code)),
+                qp.rnr_timer_code
+            ),
+        ));
+    }
+    facts
+}
+
+fn pools(plan: &Plan) -> String {
+    let mut table =
+        Table::new(&["pool", "buffers", "bytes each", "cache", "MiB", "for RDMA", "made of"], &[1, 2, 3, 4]);
+    for pool in &plan.pools {
+        table.row([
+            pool.name.clone(),
+            grouped(pool.count),
+            grouped(pool.data_room),
+            pool.cache.to_string(),
+            format!("{:.1}", pool.bytes() as f64 / f64::from(1 << 20)),
+            if pool.registered { "yes" } else { "no" }.to_owned(),
+            pool.why.clone(),
+        ]);
+    }
+    table.text()
+}
+
+/// Each rule once, with all that it was applied to in the same way.
+fn rules(plan: &Plan) -> String {
+    let mut distinct: Vec<(&AppliedRule, Vec<&str>)> = Vec::new();
+    // The sums of the pools stand beside them.
+    for rule in plan.rules.iter().filter(|rule| rule.name != "buffers") {
+        let same = |other: &AppliedRule| {
+            (other.name, &other.inputs, &other.result) == (rule.name, &rule.inputs, &rule.result)
+        };
+        match distinct.iter_mut().find(|(other, _)| same(other)) {
+            Some((_, subjects)) => subjects.push(&rule.subject),
+            None => distinct.push((rule, vec![&rule.subject])),
+        }
+    }
+    let mut table = Table::new(&["rule", "for", "from", "gives"], &[]);
+    for (rule, subjects) in distinct {
+        table.row([rule.name.to_owned(), subjects.join(", "), rule.inputs.clone(), rule.result.clone()]);
+    }
+    table.text()
+}

@@ -1,0 +1,139 @@
+//! The command line.
+
+mod args;
+mod check;
+mod devices;
+mod generate;
+mod pci;
+mod table;
+mod version;
+
+use std::ffi::OsString;
+use std::io::{self, IsTerminal, Write};
+use std::path::Path;
+use std::process::ExitCode;
+
+use tracing::Level;
+use tracing_subscriber::EnvFilter;
+
+use crate::config::{Config, ConfigFile, Refused, apply_eal_words};
+use crate::run::RunError;
+use args::{Command, Invocation};
+
+pub use devices::{GidReport, PortReport, RdmaReport, Report};
+pub use pci::PciNic;
+
+/// Everything went well.
+const OK: u8 = 0;
+/// The configuration was refused, or the run failed.
+const FAILED: u8 = 1;
+/// The command line was not understood.
+const USAGE: u8 = 2;
+
+/// Runs the command in `argv` (program name first).
+pub fn main(argv: impl IntoIterator<Item = OsString>) -> ExitCode {
+    let invocation = match args::parse(argv) {
+        Ok(invocation) => invocation,
+        Err(error) => {
+            // Help and version are errors to clap, and go to standard output. A closed pipe is nobody's fault.
+            let code = if error.use_stderr() { USAGE } else { OK };
+            drop(error.print());
+            return ExitCode::from(code);
+        }
+    };
+    // A look at things says what it found; only a run has a story to tell.
+    let level = if matches!(invocation.command, Command::Run { .. }) { Level::INFO } else { Level::ERROR };
+    log_to_stderr(level);
+    ExitCode::from(carry_out(invocation))
+}
+
+/// Logs go to standard error, filtered by `ISTHMUS_LOG` (such as `debug` or `isthmus::plan=trace`).
+fn log_to_stderr(level: Level) {
+    let filter = EnvFilter::builder()
+        .with_env_var("ISTHMUS_LOG")
+        .with_default_directive(level.into())
+        .from_env_lossy();
+    let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr);
+    // Fails only when a subscriber is there already, which is as good.
+    drop(log.with_ansi(io::stderr().is_terminal()).try_init());
+}
+
+fn carry_out(invocation: Invocation) -> u8 {
+    let Invocation { eal, command } = invocation;
+    match command {
+        Command::Run { conf } => run(&conf, &eal),
+        Command::Check { conf, json } => check(&conf, &eal, json),
+        Command::Devices { json } => list_devices(&eal, json),
+        Command::Generate { what } => print(&generate::text(what)),
+    }
+}
+
+/// Reads a configuration and lays the EAL options of the command line over it.
+fn load(conf: &Path, eal: &[String]) -> Result<ConfigFile, u8> {
+    let mut file = ConfigFile::load(conf).map_err(|error| complain(FAILED, &error))?;
+    apply_eal_words(&mut file.config, eal).map_err(|error| complain(USAGE, &error))?;
+    Ok(file)
+}
+
+fn run(conf: &Path, eal: &[String]) -> u8 {
+    let file = match load(conf, eal) {
+        Ok(file) => file,
+        Err(code) => return code,
+    };
+    // The EAL options are part of the configuration by now.
+    match crate::run::run(&file, &[]) {
+        Ok(()) => OK,
+        Err(RunError::Refused(problems)) => complain(FAILED, &Refused(problems)),
+        Err(error) => complain(FAILED, &error),
+    }
+}
+
+fn check(conf: &Path, eal: &[String], json: bool) -> u8 {
+    let file = match load(conf, eal) {
+        Ok(file) => file,
+        Err(code) => return code,
+    };
+    match (file.plan(None), json) {
+        (Ok(plan), false) => print(&check::text(&file, &plan)),
+        (Ok(plan), true) => print(&check::json(&file, &plan)),
+        (Err(refused), false) => complain(FAILED, &refused),
+        (Err(refused), true) => {
+            print(&check::refused_json(&refused));
+            FAILED
+        }
+    }
+}
+
+fn list_devices(eal: &[String], json: bool) -> u8 {
+    let mut config = Config::default();
+    if let Err(error) = apply_eal_words(&mut config, eal) {
+        return complain(USAGE, &error);
+    }
+    let report = devices::probe(&config);
+    print(&if json { devices::json(&report) } else { devices::text(&report) })
+}
+
+/// Writes to standard output. A reader that has gone is no failure.
+fn print(text: &str) -> u8 {
+    let mut out = io::stdout().lock();
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => complain(FAILED, &error),
+        _ => OK,
+    }
+}
+
+/// Writes an error to standard error, as it is: one line per problem.
+fn complain(code: u8, error: &dyn std::error::Error) -> u8 {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(inner) = cause {
+        let said = inner.to_string();
+        if !text.contains(&said) {
+            text = format!("{text}: {said}");
+        }
+        cause = inner.source();
+    }
+    // Nowhere is left to report a failure to.
+    drop(writeln!(io::stderr().lock(), "{text}"));
+    code
+}

@@ -1,0 +1,198 @@
+//! The built command: what it prints, where, and with which exit code.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+/// The command, in the root of the project so that paths are as a user writes them.
+fn isthmus(args: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_isthmus"))
+        .args(args)
+        .current_dir(env!("CARGO_MANIFEST_DIR"))
+        .env_remove("ISTHMUS_LOG")
+        .output()
+        .unwrap()
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8(bytes.to_vec()).unwrap()
+}
+
+/// Standard output of a command that must succeed without a word on standard error.
+fn said(args: &[&str]) -> String {
+    let output = isthmus(args);
+    assert_eq!((output.status.code(), text(&output.stderr)), (Some(0), String::new()), "{args:?}");
+    text(&output.stdout)
+}
+
+/// Exit code and standard error of a command that must fail without a word on standard output.
+fn failed(args: &[&str]) -> (i32, String) {
+    let output = isthmus(args);
+    assert_eq!(text(&output.stdout), "", "{args:?}");
+    (output.status.code().unwrap(), text(&output.stderr))
+}
+
+/// A file with this content, in a directory of its own for each test.
+fn file(test: &str, content: &str) -> PathBuf {
+    let dir = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("cli-{test}"));
+    fs::create_dir_all(&dir).unwrap();
+    let path = dir.join("my.toml");
+    fs::write(&path, content).unwrap();
+    path
+}
+
+/// `check` of every file in `conf/` prints what `tests/data/conf/check/` holds. With `ISTHMUS_BLESS=1` that is written
+/// anew; look at the difference before you commit it.
+#[test]
+fn check_prints_the_plan_of_every_conf_file() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let mut seen = 0;
+    for entry in fs::read_dir(root.join("conf")).unwrap() {
+        let name = entry.unwrap().file_name().into_string().unwrap();
+        let Some(stem) = name.strip_suffix(".toml") else { continue };
+        let printed = said(&["check", &format!("conf/{name}")]);
+        let golden = root.join("tests/data/conf/check").join(format!("{stem}.txt"));
+        if std::env::var_os("ISTHMUS_BLESS").is_some() {
+            fs::write(&golden, &printed).unwrap();
+        }
+        assert_eq!(printed, fs::read_to_string(&golden).unwrap_or_default(), "{name}");
+        seen += 1;
+    }
+    assert!(seen >= 5);
+}
+
+#[test]
+fn check_as_json_holds_the_same_plan() {
+    let printed = said(&["check", "--json", "conf/relay-verbs-a.toml"]);
+    let value: serde_json::Value = serde_json::from_str(&printed).unwrap();
+    assert_eq!(value["file"], "conf/relay-verbs-a.toml");
+    assert_eq!(value["plan"]["nodes"][0]["fabric"]["qp"]["send_depth"], 32);
+    assert_eq!(value["plan"]["nodes"][0]["fabric"]["key"]["inline"], "<hidden>");
+    assert_eq!(value["problems"], serde_json::json!([]));
+    assert!(!printed.contains("an example key"));
+}
+
+#[test]
+fn check_says_all_problems_at_once_and_exits_with_1() {
+    let path = file(
+        "problems",
+        "[[port]]\nname = \"in\"\ndevice = \"net_null0\"\nqueus = 3\n\n[fabric]\ntransport = \"verbs\"\nsend_depth = 8\n\
+         connect = \"10.9.0.1:7471\"\nkey_file = \"k\"\n\n[[node]]\nname = \"a\"\nservice = \"relay\"\nports = [\"in\"]\nworkers = 2\n",
+    );
+    let path = path.to_str().unwrap();
+    let (code, printed) = failed(&["check", path]);
+    let lines: Vec<&str> = printed.lines().collect();
+    assert_eq!(code, 1);
+    let expected = [
+        "4: port[in].queues = 3: it is served by 2 workers, each has exactly one queue; leave it out, or set workers = 3",
+        "4: port[in].queus = 3: unknown key; did you mean `queues`?",
+        "8: fabric.send_depth = 8: 2 x 100 Gbit/s x 5 us / 4096 bytes = 31 needs 32; \
+         set send_depth = 32 or more, or correct link_gbps and rtt_us",
+    ];
+    assert_eq!(lines, expected.map(|line| format!("{path}:{line}")));
+    let output = isthmus(&["check", "--json", path]);
+    assert_eq!(output.status.code(), Some(1));
+    let value: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(value["problems"].as_array().unwrap().len(), 3);
+    assert_eq!(value["problems"][2]["key"], "fabric.send_depth");
+    assert_eq!(value["problems"][2]["line"], 8);
+}
+
+#[test]
+fn a_refused_configuration_starts_nothing() {
+    let path = file("refused", "[[node]]\nname = \"a\"\nservice = \"sink\"\nports = [\"nowhere\"]\n");
+    let (code, printed) = failed(&["run", path.to_str().unwrap()]);
+    assert_eq!(code, 1);
+    assert!(printed.ends_with(
+        ":4: node[a].ports = [\"nowhere\"]: there is no port \"nowhere\"; add it as a [[port]]\n"
+    ));
+}
+
+#[test]
+fn a_file_that_is_not_there_is_named() {
+    let (code, printed) = failed(&["check", "nowhere.toml"]);
+    assert_eq!(code, 1);
+    assert!(printed.starts_with("nowhere.toml: "), "{printed}");
+    assert_eq!(printed.lines().count(), 1, "{printed}");
+}
+
+#[test]
+fn eal_options_of_the_command_line_win() {
+    let eal_of = |args: &[&str]| {
+        let value: serde_json::Value = serde_json::from_str(&said(args)).unwrap();
+        let words = value["plan"]["eal_args"].as_array().unwrap().clone();
+        words.iter().map(|word| word.as_str().unwrap().to_owned()).collect::<Vec<_>>().join(" ")
+    };
+    let own = eal_of(&["check", "--json", "conf/relay-verbs-a.toml"]);
+    assert!(own.contains("--lcores 0@0,1@0,2@1") && own.contains("--in-memory"), "{own}");
+    let words = ["-l", "3-5", "--no-huge", "-m", "256", "--vdev", "net_null0,size=128", "-n", "2"];
+    let command = ["--", "check", "--json", "conf/relay-verbs-a.toml"];
+    let given = eal_of(&[&words[..], &command[..]].concat());
+    for part in ["-l 3,4,5", "--main-lcore 3", "--no-huge", "-m 256", "--vdev net_null0,size=128", "-n 2"] {
+        assert!(given.contains(part), "{part} in {given}");
+    }
+    assert!(!given.contains("0@0") && !given.contains("in-memory") && !given.contains("size=64"), "{given}");
+}
+
+#[test]
+fn a_command_line_that_is_not_understood_exits_with_2() {
+    let slips: [(&[&str], &str); 6] = [
+        (&[], "Usage: isthmus [EAL options] -- <COMMAND>"),
+        (&["chek", "x.toml"], "'check'"),
+        (&["check"], "<CONF>"),
+        (&["run", "x.toml", "--", "--no-huge"], "isthmus [EAL options] -- COMMAND"),
+        (&["-l", "0-1", "check", "x.toml"], "-l"),
+        (&["--no-huge", "--in-memory", "--", "check", "conf/source-sink.toml"], "exclude each other"),
+    ];
+    for (args, part) in slips {
+        let (code, printed) = failed(args);
+        assert_eq!(code, 2, "{args:?}");
+        assert!(printed.contains(part), "{args:?}: {printed}");
+    }
+}
+
+#[test]
+fn version_names_the_libraries() {
+    let printed = said(&["--version"]);
+    let lines: Vec<&str> = printed.lines().collect();
+    assert!(lines[0].starts_with(concat!("isthmus ", env!("CARGO_PKG_VERSION"))), "{printed}");
+    assert!(lines.iter().any(|line| line.contains("DPDK 2")), "{printed}");
+    assert!(lines.iter().any(|line| line.contains("rdma-core")), "{printed}");
+}
+
+#[test]
+fn help_is_enough_to_start_from() {
+    let printed = said(&["--help"]);
+    for part in
+        ["Examples:", "Exit codes:", "conf/", "EAL options:", "ISTHMUS_LOG", "check", "devices", "run"]
+    {
+        assert!(printed.contains(part), "{part} in\n{printed}");
+    }
+    assert!(!printed.contains("generate"));
+    let shown = printed.lines().filter_map(|line| line.trim_start().strip_prefix("isthmus run "));
+    for conf in shown.filter(|conf| conf.starts_with("conf/")) {
+        assert!(Path::new(env!("CARGO_MANIFEST_DIR")).join(conf).exists(), "{conf}");
+    }
+}
+
+#[test]
+fn man_page_and_completions_come_out() {
+    assert!(said(&["generate", "man"]).contains(".TH isthmus 1"));
+    assert!(said(&["generate", "completions", "bash"]).contains("_isthmus"));
+}
+
+/// DPDK without hugepages and without the PCI bus, so that it runs anywhere.
+#[test]
+fn devices_lists_a_virtual_device() {
+    let words =
+        ["--no-huge", "-m", "64", "--no-pci", "--vdev", "net_null0", "--file-prefix", "isthmus-cli-test"];
+    let output = isthmus(&[&words[..], &["--", "devices", "--json"]].concat());
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    let value: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let port = &value["ports"][0];
+    assert_eq!((&port["name"], &port["driver"]), (&"net_null0".into(), &"net_null".into()), "{value}");
+    assert_eq!(port["mtu"], 1500);
+    assert_eq!(port["rx_queues"], 1024);
+    assert!(port["mac"].as_str().unwrap().len() == 17, "{value}");
+    assert!(value.get("rdma").is_some() || value.get("rdma_error").is_some(), "{value}");
+}
