@@ -5,11 +5,12 @@ use std::path::PathBuf;
 
 use clap::builder::styling::{AnsiColor, Styles};
 use clap::error::ErrorKind;
-use clap::{CommandFactory, Parser, Subcommand};
+use clap::{Args, CommandFactory, Parser, Subcommand};
 
 use super::generate::What;
 use super::version;
 use crate::config::EalWordError;
+use crate::decode::{DecodeOptions, Followed, Show};
 
 const ABOUT: &str = "Carries Ethernet flows over RDMA: DPDK queues and RDMA queue pairs in one poll loop";
 
@@ -35,10 +36,12 @@ Examples:
       with EAL options of its own
   isthmus --vdev net_null0 -- devices
       DPDK ports and RDMA devices with their limits
+  isthmus decode roce.pcap
+      a capture of RoCE traffic in words: frames, conversations, what went wrong
 
 Exit codes:
   0  done, or drained after SIGINT or SIGTERM (a second signal exits at once)
-  1  the configuration was refused (one line per problem), or the run failed
+  1  the configuration was refused (one line per problem), or the command failed
   2  the command line was not understood
 
 Environment:
@@ -96,12 +99,54 @@ pub(super) enum Command {
         #[arg(long)]
         json: bool,
     },
+    /// Tell a capture of RoCE traffic in words, without DPDK or an RDMA device
+    ///
+    /// Every frame on a line, then the conversations with what most likely went wrong, then the life of one message. FILE
+    /// is a pcap or pcapng file of any RoCE peer.
+    Decode(Decoded),
     /// Print the man page or a shell completion script
     #[command(hide = true)]
     Generate {
         #[command(subcommand)]
         what: What,
     },
+}
+
+/// `decode`.
+#[derive(Debug, Args)]
+pub(super) struct Decoded {
+    /// Capture: pcap or pcapng
+    #[arg(value_name = "FILE")]
+    pub(super) file: PathBuf,
+    /// Print one JSON object a line, for each frame (with --conversations: for each conversation)
+    #[arg(long)]
+    json: bool,
+    /// Print only the frames
+    #[arg(long, conflicts_with = "conversations")]
+    frames: bool,
+    /// Print only the conversations
+    #[arg(long)]
+    conversations: bool,
+    /// Tell the life of the message that frame N belongs to, or answers
+    #[arg(long, value_name = "N", conflicts_with_all = ["json", "frames"])]
+    follow: Option<u64>,
+}
+
+impl Decoded {
+    /// What to print.
+    pub(super) fn options(&self) -> DecodeOptions {
+        let show = match (self.frames, self.conversations) {
+            (true, _) => Show::Frames,
+            (_, true) => Show::Conversations,
+            _ => Show::All,
+        };
+        let follow = match self.follow {
+            Some(frame) => Followed::Frame(frame),
+            None if show == Show::All => Followed::FirstSend,
+            None => Followed::Nothing,
+        };
+        DecodeOptions { json: self.json, show, follow }
+    }
 }
 
 /// A parsed command line.

@@ -16,8 +16,9 @@ use std::process::ExitCode;
 use tracing::Level;
 use tracing_subscriber::EnvFilter;
 
-use crate::config::{Config, ConfigFile, Refused, apply_eal_words};
-use crate::run::RunError;
+use crate::config::{Config, ConfigFile, apply_eal_words};
+use crate::decode::{DecodeError, DecodeOptions};
+use crate::run::hardware::before_eal;
 use args::{Command, Invocation};
 
 pub use devices::{GidReport, PortReport, RdmaReport, Report};
@@ -64,6 +65,7 @@ fn carry_out(invocation: Invocation) -> u8 {
         Command::Run { conf } => run(&conf, &eal),
         Command::Check { conf, json } => check(&conf, &eal, json),
         Command::Devices { json } => list_devices(&eal, json),
+        Command::Decode(decoded) => decode(&decoded.file, &decoded.options()),
         Command::Generate { what } => print(&generate::text(what)),
     }
 }
@@ -80,10 +82,30 @@ fn run(conf: &Path, eal: &[String]) -> u8 {
         Ok(file) => file,
         Err(code) => return code,
     };
-    // The EAL options are part of the configuration by now.
-    match crate::run::run(&file, &[]) {
+    let plan = match file.plan(Some(&before_eal())) {
+        Ok(plan) => plan,
+        Err(refused) => return complain(FAILED, &refused),
+    };
+    for warning in &plan.warnings {
+        tracing::warn!("{}", file.locate(warning));
+    }
+    match crate::run::run(&file, plan) {
         Ok(()) => OK,
-        Err(RunError::Refused(problems)) => complain(FAILED, &Refused(problems)),
+        Err(error) => complain(FAILED, &error),
+    }
+}
+
+fn decode(path: &Path, options: &DecodeOptions) -> u8 {
+    let mut out = io::BufWriter::new(io::stdout().lock());
+    match crate::decode::run(path, options, &mut out) {
+        Ok(summary) => {
+            // Words say it themselves.
+            if let Some(why) = summary.stopped.filter(|_| options.json) {
+                drop(writeln!(io::stderr().lock(), "{}: {why}", path.display()));
+            }
+            OK
+        }
+        Err(DecodeError::Write(error)) if error.kind() == io::ErrorKind::BrokenPipe => OK,
         Err(error) => complain(FAILED, &error),
     }
 }

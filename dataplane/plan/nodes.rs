@@ -45,6 +45,7 @@ pub(super) fn draft(
         let soft_port = fabric.as_ref().and_then(|fabric| claim_soft_port(fabric, index, ports, ledger));
         nodes.push(DraftNode { name: keys.name.clone(), kind, ports: own_ports, lcores, fabric, soft_port });
     }
+    check_one_transport(&nodes, ledger);
     if nodes.is_empty() {
         let remedy = "add a [[node]] with a name, a service (relay, source or sink) and ports";
         ledger.refuse(vec![KeyPath::top("node")], "there is nothing to run", remedy);
@@ -181,6 +182,22 @@ fn fabric_keys(
         return None;
     }
     Some(merged)
+}
+
+/// Workers are built for one transport: all nodes of a process have the same.
+fn check_one_transport(nodes: &[DraftNode], ledger: &mut Ledger) {
+    let kind = |node: &DraftNode| node.fabric.as_ref().and_then(|keys| keys.transport);
+    let mut first: Option<(&str, TransportKind)> = None;
+    for (index, node) in nodes.iter().enumerate() {
+        match (first, kind(node)) {
+            (None, Some(transport)) => first = Some((&node.name, transport)),
+            (Some((name, transport)), Some(other)) if other != transport => {
+                let what = format!("node {name} has another transport, and a process has one");
+                ledger.refuse(fabric_at(index, "transport"), what, "run it as a process of its own");
+            }
+            _ => {}
+        }
+    }
 }
 
 /// Gives each worker its queue of the node's ports and `qps` QPs.
