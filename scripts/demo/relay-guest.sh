@@ -1,31 +1,34 @@
 #!/usr/bin/env bash
 # Runs inside the guest for `scripts/run relay`, on the pair network: two instances of Isthmus, one by rxe0
-# (conf/relay-a.toml) and one by rxe1 (conf/relay-b.toml), for the seconds given.
+# (conf/relay-verbs-a.toml) and one by rxe1 (conf/relay-verbs-b.toml), for the seconds given.
 set -euo pipefail
 duration_s=$1
+work=$(mktemp -d /run/demo.XXXXXX)
 
-# start CONF NAME: one instance, in memory of its own, its output in a file of its own.
+# start END: one instance, with the addresses of this guest, sharing its two CPUs, and a table for people.
 start() {
-  "$ISTHMUS_BIN" --in-memory -m 128 --file-prefix "$2" -- run "$1" >"/run/$2.log" 2>&1 &
+  sed -e 's/10\.9\.0\./198.18.0./g' -e 's/^poll = .*/poll = "adaptive"/' -e 's/^\[stats\]/[stats]\nformat = "table"/' \
+    "conf/relay-verbs-$1.toml" >"$work/$1.toml"
+  "$ISTHMUS_BIN" run "$work/$1.toml" >"$work/$1.log" 2>&1 &
 }
 
-# finish PID NAME: waits for it, then shows its output, because the two at once would be unreadable.
+# finish PID END: waits for it, then shows its output, because the two at once would be unreadable.
 finish() {
   local status=0
   wait "$1" || status=$?
-  printf '\n---- %s\n' "$2"
-  cat "/run/$2.log"
-  [ $status = 0 ] || echo "$2 ended with status $status"
+  printf '\n---- relay-%s\n' "$2"
+  cat "$work/$2.log"
+  [ $status = 0 ] || echo "relay-$2 ended with status $status"
   return $status
 }
 
-start conf/relay-b.toml relay-b
+start b
 b=$!
-start conf/relay-a.toml relay-a
+start a
 a=$!
 sleep "$duration_s"
 kill -TERM $a $b 2>/dev/null || true
 status=0
-finish $a relay-a || status=$?
-finish $b relay-b || status=$?
+finish $a a || status=$?
+finish $b b || status=$?
 exit $status

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Writes the two configurations of a relay test: make_conf.py DIRECTORY KIND [KEY=VALUE...]
 
-KIND: null (frames of zeros from net_null), flows (source and sink), pcap (a file in, a file out).
-Keys: qp, workers, count, flows, sizes, protocols, extra (lines for [fabric]).
+KIND: null (frames of zeros from net_null) or flows (source and sink).
+Keys: qp, workers, count, flows, sizes, protocols, pmtu, mtu, message.
 """
 import sys
 
@@ -87,13 +87,8 @@ def end(name, where, device, parts):
 if kind == "null":
     a = [(PORT, dict(name="p", device="net_null0,size=64")), (RELAY, dict(name="a", port="p"))]
     b = [(PORT, dict(name="p", device="net_null0,no-rx=1")), (RELAY, dict(name="b", port="p"))]
-elif kind == "flows":
+else:
     a = [(LINK, dict(name="in", near="out0", far="p")), (SOURCE, dict(port="out0")), (RELAY, dict(name="a", port="p"))]
     b = [(LINK, dict(name="to", near="p", far="in0")), (RELAY, dict(name="b", port="p")), (SINK, dict(port="in0"))]
-else:
-    a = [(PORT, dict(name="p", device=f"net_pcap0,rx_pcap={directory}/in.pcap,tx_pcap={directory}/unused.pcap")),
-         (RELAY, dict(name="a", port="p"))]
-    b = [(PORT, dict(name="p", device=f"net_pcap0,rx_pcap={directory}/none.pcap,tx_pcap={directory}/out.pcap")),
-         (RELAY, dict(name="b", port="p"))]
 end("a", 'listen = "198.18.0.1:7471"', "rxe0", a)
 end("b", 'connect = "198.18.0.1:7471"', "rxe1", b)
