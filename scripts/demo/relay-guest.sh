@@ -9,6 +9,7 @@ work=$(mktemp -d /run/demo.XXXXXX)
 start() {
   sed -e 's/10\.9\.0\./198.18.0./g' -e 's/^poll = .*/poll = "adaptive"/' -e 's/^\[stats\]/[stats]\nformat = "table"/' \
     "conf/relay-verbs-$1.toml" >"$work/$1.toml"
+  grep -q '^\[stats\]' "$work/$1.toml" || printf '\n[stats]\nformat = "table"\n' >>"$work/$1.toml"
   "$ISTHMUS_BIN" run "$work/$1.toml" >"$work/$1.log" 2>&1 &
 }
 
