@@ -2,7 +2,7 @@
 
 #![allow(unsafe_code)] // Hands the array to drivers that move raw pointers in and out.
 
-use core::mem::{ManuallyDrop, MaybeUninit};
+use core::mem::MaybeUninit;
 use core::{fmt, ptr, slice};
 
 use dpdk_sys as sys;
@@ -142,6 +142,13 @@ impl<const N: usize> Burst<N> {
         Drain { burst: self, next: 0, end }
     }
 
+    /// Adds mbufs until the burst is full; takes no more from `mbufs` than that.
+    pub fn extend_with(&mut self, mbufs: impl IntoIterator<Item = Mbuf>) {
+        for mbuf in mbufs.into_iter().take(self.room()) {
+            drop(self.push(mbuf));
+        }
+    }
+
     /// Moves as many as fit from the front of `other` to the end of `self`; returns how many.
     pub fn append_from<const M: usize>(&mut self, other: &mut Burst<M>) -> usize {
         let n = self.room().min(other.len);
@@ -276,14 +283,5 @@ impl<const N: usize> FromIterator<Mbuf> for Burst<N> {
             drop(burst.push(mbuf));
         }
         burst
-    }
-}
-
-impl<const N: usize> Burst<N> {
-    /// Splits the burst into its array and length without freeing; for code that speaks raw mbufs.
-    pub fn into_raw_parts(self) -> ([MaybeUninit<Mbuf>; N], usize) {
-        let this = ManuallyDrop::new(self);
-        // SAFETY: `this` is not dropped, so the array is moved out exactly once.
-        (unsafe { ptr::read(&this.slots) }, this.len)
     }
 }

@@ -19,7 +19,7 @@ use std::thread::ThreadId;
 
 use dpdk_sys as sys;
 
-pub use error::{EalCause, EalError};
+pub use error::{EalCause, EalError, Said};
 pub use lcore::{Lcore, LcoreError, LcoreHandle, Scope};
 pub(crate) use log::quietly;
 pub use memory::{HeapStats, Hugepages};
@@ -52,6 +52,9 @@ pub struct Eal {
 
 /// What objects made from the EAL share.
 pub(crate) struct EalInner {
+    pub(crate) journal: &'static log::Journal,
+    /// What went wrong at start without stopping it.
+    problems: Said,
     main_thread: ThreadId,
     /// Worker lcores launched and not yet joined.
     pub(crate) running: AtomicUsize,
@@ -83,7 +86,7 @@ impl Eal {
         let leaves = args.iter().any(|a| matches!(a.as_str(), "-h" | "--help" | "-v" | "--version"));
         let output = if leaves { None } else { capture::Capture::begin() };
         // SAFETY: `argv` is a null-terminated array of strings that live for ever, and this is the first call.
-        let rc = unsafe { sys::rte_eal_init(args.len() as c_int + 1, argv) };
+        let (rc, problems) = journal.listen(|| unsafe { sys::rte_eal_init(args.len() as c_int + 1, argv) });
         let code = errno();
         let printed = output.map(capture::Capture::end);
         if rc < 0 {
@@ -93,13 +96,19 @@ impl Eal {
         if let Some(printed) = printed {
             printed.replay();
         }
-        Ok(Eal { inner: Arc::new(EalInner::new()) })
+        Ok(Eal { inner: Arc::new(EalInner::new(journal, problems)) })
     }
 
     /// DPDK's version at run time, such as `DPDK 22.11.11`.
     pub fn version() -> String {
         // SAFETY: returns a static string, EAL or not.
         unsafe { text(sys::rte_version()) }
+    }
+
+    /// Errors DPDK logged while it started. A device of `--vdev` or `-a` that could not be made is one: DPDK
+    /// starts without it.
+    pub fn start_problems(&self) -> &Said {
+        &self.inner.problems
     }
 
     /// How IO addresses are made.
@@ -134,9 +143,17 @@ impl Eal {
     }
 }
 
+impl core::fmt::Debug for Eal {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_struct("Eal").field("file_prefix", &self.file_prefix()).finish_non_exhaustive()
+    }
+}
+
 impl EalInner {
-    fn new() -> Self {
+    fn new(journal: &'static log::Journal, problems: Said) -> Self {
         EalInner {
+            journal,
+            problems,
             main_thread: std::thread::current().id(),
             running: AtomicUsize::new(0),
             launch: Mutex::new(()),

@@ -26,6 +26,7 @@ pub mod link;
 pub mod mbuf;
 pub mod mempool;
 pub mod port;
+pub mod telemetry;
 pub mod tsc;
 pub mod vdev;
 
@@ -35,6 +36,7 @@ pub use mbuf::Mbuf;
 pub use mempool::{Mempool, PoolConfig, PoolError};
 pub use port::{Port, PortConfig, PortError, PortId, PortInfo, RxQueue, TxQueue};
 
+pub use telemetry::Telemetry;
 pub use vdev::Vdev;
 
 /// Version of libdpdk this build was made against.

@@ -8,15 +8,15 @@ use std::io;
 
 use dpdk_sys as sys;
 
-use crate::eal::{Eal, errno};
+use crate::eal::{Eal, Said, errno};
 use crate::port::device::{Device, Ring, Rings};
 use crate::port::{PortError, PortId};
 
 /// Most queues of an in-memory link (`RTE_PMD_RING_MAX_RX_RINGS`).
 pub const QUEUES_MAX: u16 = 16;
 
-/// Longest name of a link in bytes: ring names add 5 to it.
-pub const NAME_MAX: usize = sys::DPDK_SYS_RING_NAME as usize - 1 - 5;
+/// Longest name of a link in bytes: the driver's name goes before it and the end's letter behind.
+pub const NAME_MAX: usize = sys::DPDK_SYS_RING_NAME as usize - 1 - "net_ring_".len() - 1;
 
 /// Makes two ports, `net_ring_<name>a` and `net_ring_<name>b`: what one sends on queue `q` the other receives
 /// on its queue `q`. Each ring holds `ring_size` frames, rounded up to a power of two minus one; what does not
@@ -25,7 +25,7 @@ pub const NAME_MAX: usize = sys::DPDK_SYS_RING_NAME as usize - 1 - 5;
 /// Frames pass by pointer: the receiver gets the sender's mbuf itself, chain, shared segments and all. What is
 /// under way when a port stops is freed, so that pools are full again after both ports are closed.
 pub fn cross(eal: &Eal, name: &str, queues: u16, ring_size: u32) -> Result<(PortId, PortId), PortError> {
-    let refuse = |reason: String| PortError::Device { name: name.to_owned(), reason };
+    let refuse = |reason: String| PortError::device(name, reason, Said::default());
     if !(1..=NAME_MAX).contains(&name.len()) || name.contains('\0') {
         return Err(refuse(format!("give the link a name of 1 to {NAME_MAX} bytes")));
     }

@@ -28,6 +28,7 @@ pub use error::PortError;
 pub use info::{DescLimits, PortInfo, RxOffloads, TxOffloads};
 pub use interrupt::RxInterrupt;
 pub use queue::{RxQueue, TxQueue};
+pub use rss::HashTypes;
 pub use stats::{PortStats, Xstat};
 
 use crate::eal::{Eal, EalInner, lock};
@@ -177,7 +178,7 @@ impl Port {
             return Ok(());
         }
         // SAFETY: the port is configured and stopped.
-        self.check("start the port", unsafe { sys::rte_eth_dev_start(self.index()) })?;
+        self.attempt("start the port", || unsafe { sys::rte_eth_dev_start(self.index()) })?;
         self.inner.started.store(true, Ordering::Release);
         setup::after_start(self)
     }
@@ -190,7 +191,7 @@ impl Port {
         if alive > 0 {
             return Err(PortError::QueuesAlive { port: self.name().to_owned(), alive });
         }
-        self.inner.stop().map_err(|rc| self.driver_error("stop the port", rc))
+        self.attempt("stop the port", || self.inner.stop().err().unwrap_or(0))
     }
 
     /// New handles to all queues of a port whose former ones have been dropped: to start again after a stop,
@@ -265,10 +266,9 @@ impl Port {
     pub fn set_link(&mut self, up: bool) -> Result<(), PortError> {
         let index = self.index();
         // SAFETY: the port is configured.
-        let rc = unsafe {
+        self.attempt("set the link state", || unsafe {
             if up { sys::rte_eth_dev_set_link_up(index) } else { sys::rte_eth_dev_set_link_down(index) }
-        };
-        self.check("set the link state", rc)
+        })
     }
 
     /// Largest payload of an Ethernet frame, bytes.
@@ -283,10 +283,9 @@ impl Port {
     pub fn promiscuous(&mut self, on: bool) -> Result<(), PortError> {
         let index = self.index();
         // SAFETY: the port is configured.
-        let rc = unsafe {
+        self.attempt("set promiscuous mode", || unsafe {
             if on { sys::rte_eth_promiscuous_enable(index) } else { sys::rte_eth_promiscuous_disable(index) }
-        };
-        self.check("set promiscuous mode", rc)
+        })
     }
 
     /// Whether it accepts frames for any MAC address.
@@ -299,22 +298,21 @@ impl Port {
     pub fn all_multicast(&mut self, on: bool) -> Result<(), PortError> {
         let index = self.index();
         // SAFETY: the port is configured.
-        let rc = unsafe {
+        self.attempt("set all-multicast mode", || unsafe {
             if on {
                 sys::rte_eth_allmulticast_enable(index)
             } else {
                 sys::rte_eth_allmulticast_disable(index)
             }
-        };
-        self.check("set all-multicast mode", rc)
+        })
     }
 
-    fn check(&self, operation: &'static str, rc: c_int) -> Result<(), PortError> {
-        if rc == 0 { Ok(()) } else { Err(self.driver_error(operation, rc)) }
-    }
-
-    fn driver_error(&self, operation: &'static str, rc: c_int) -> PortError {
-        PortError::driver(&self.info, operation, rc)
+    /// Makes a call to the driver that returns 0 or a negated error number.
+    fn attempt(&self, operation: &'static str, call: impl FnOnce() -> c_int) -> Result<(), PortError> {
+        match self.inner.eal.journal.listen(call) {
+            (0, _) => Ok(()),
+            (rc, said) => Err(PortError::driver(&self.info, operation, rc, said)),
+        }
     }
 }
 

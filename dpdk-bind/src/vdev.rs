@@ -6,9 +6,9 @@ use std::ffi::CString;
 
 use dpdk_sys as sys;
 
-use crate::eal::{Eal, errno};
+use crate::eal::{Eal, Said, errno};
 use crate::port::device::Device;
-use crate::port::{PortError, PortId};
+use crate::port::{Port, PortError, PortId};
 
 /// Makes virtual Ethernet devices, as `--vdev` does at start.
 pub struct Vdev;
@@ -17,16 +17,21 @@ impl Vdev {
     /// Makes the device `name` (driver and number, such as `net_null0`) with the driver's `args` (such as
     /// `size=64,copy=0`) and returns its port. The device goes with the last id of it.
     pub fn create(eal: &Eal, name: &str, args: &str) -> Result<PortId, PortError> {
-        let refuse = |reason: String| PortError::Device { name: name.to_owned(), reason };
+        let refuse = |reason: &str, said: Said| PortError::device(name, reason, said);
         let c_string =
-            |s: &str| CString::new(s).map_err(|_| refuse("a NUL byte in name or arguments".into()));
+            |s: &str| CString::new(s).map_err(|_| refuse("a NUL byte in name or arguments", Said::default()));
         let (c_name, c_args) = (c_string(name)?, c_string(args)?);
-        // SAFETY: the EAL is up; DPDK copies the strings.
-        let rc = unsafe { sys::rte_eal_hotplug_add(c"vdev".as_ptr(), c_name.as_ptr(), c_args.as_ptr()) };
-        match -rc {
-            0 => {}
-            libc::EEXIST => return Err(refuse("it exists already: choose another number".into())),
-            code => return Err(refuse(failure(code, args))),
+        // DPDK says "done" to a device that is there already.
+        if Port::by_name(eal, name).is_ok() {
+            return Err(refuse("it exists already: choose another number", Said::default()));
+        }
+        let add = || {
+            // SAFETY: the EAL is up; DPDK copies the strings.
+            unsafe { sys::rte_eal_hotplug_add(c"vdev".as_ptr(), c_name.as_ptr(), c_args.as_ptr()) }
+        };
+        let (rc, said) = eal.inner().journal.listen(add);
+        if rc != 0 {
+            return Err(refuse(&failure(-rc, args), said));
         }
         let mut index = 0;
         // SAFETY: as above; `index` is written on success.
@@ -34,7 +39,7 @@ impl Vdev {
         if rc != 0 {
             // SAFETY: the device was just made and has no port anybody could use.
             unsafe { sys::rte_eal_hotplug_remove(c"vdev".as_ptr(), c_name.as_ptr()) };
-            return Err(refuse("the driver made no Ethernet port of this name".into()));
+            return Err(refuse("the driver made no Ethernet port of this name", Said::default()));
         }
         let device = Device::register(eal.inner(), vec![c_name], vec![index], None);
         Ok(PortId::new(index, Some(device)))

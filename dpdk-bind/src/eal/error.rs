@@ -15,12 +15,12 @@ pub enum EalError {
     #[error("EAL argument '{0}' contains a NUL byte: remove it")]
     Argument(String),
     /// DPDK gave up.
-    #[error("the EAL did not start: {cause}{}", Quoted(said))]
+    #[error("the EAL did not start: {cause}{said}")]
     Init {
         /// The cause as far as it can be told.
         cause: EalCause,
         /// The last lines DPDK said about it.
-        said: Vec<String>,
+        said: Said,
         /// Its error number.
         source: io::Error,
     },
@@ -31,7 +31,9 @@ pub enum EalError {
 pub enum EalCause {
     /// No hugepage is reserved or free.
     NoHugepages,
-    /// Fewer hugepages than asked for.
+    /// Hugepages, but no file system to take them from.
+    NoHugetlbfs,
+    /// Less memory than asked for.
     NotEnoughMemory,
     /// Files or devices this user may not open.
     NoPermission,
@@ -62,9 +64,13 @@ impl fmt::Display for EalCause {
                 "no free hugepages; reserve some (`sysctl -w vm.nr_hugepages=512` as root), or start with \
                  --no-huge",
             ),
+            EalCause::NoHugetlbfs => f.write_str(
+                "hugepages are reserved, but no hugetlbfs is mounted; mount one (`mount -t hugetlbfs none \
+                 /dev/hugepages` as root), or use --in-memory",
+            ),
             EalCause::NotEnoughMemory => f.write_str(
-                "not enough free hugepages for the memory asked for; lower -m (or --socket-mem), or reserve more \
-                 (`sysctl -w vm.nr_hugepages=N` as root)",
+                "not as much memory as -m (or --socket-mem) asks for; lower it, or reserve more hugepages (`sysctl -w \
+                 vm.nr_hugepages=N` as root)",
             ),
             EalCause::NoPermission => f.write_str(
                 "permission denied; run as root, or give this user the hugepage directory and use --in-memory, or \
@@ -103,10 +109,34 @@ impl fmt::Display for EalCause {
     }
 }
 
-/// The lines as `; DPDK said: "a", "b"`.
-struct Quoted<'a>(&'a [String]);
+/// The last few different lines DPDK logged about a failure. Displays as ` (DPDK said: "a", "b")`, or as nothing.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Said(Vec<String>);
 
-impl fmt::Display for Quoted<'_> {
+impl Said {
+    /// Lines quoted at most.
+    const MOST: usize = 3;
+
+    /// Keeps the last lines that differ in more than numbers, without DPDK's prefixes.
+    pub(crate) fn quote<'a>(lines: impl IntoIterator<Item = &'a str>) -> Said {
+        let shape = |line: &str| line.replace(|c: char| c.is_ascii_digit(), "");
+        let mut said: Vec<String> = Vec::new();
+        for line in lines {
+            let line = line.trim_start_matches("EAL: ").trim_start_matches("FATAL: ");
+            if !said.iter().any(|known| shape(known) == shape(line)) {
+                said.push(line.to_owned());
+            }
+        }
+        Said(said.split_off(said.len().saturating_sub(Said::MOST)))
+    }
+
+    /// The lines.
+    pub fn lines(&self) -> &[String] {
+        &self.0
+    }
+}
+
+impl fmt::Display for Said {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (i, line) in self.0.iter().enumerate() {
             write!(f, "{} \"{line}\"", if i == 0 { " (DPDK said:" } else { "," })?;
@@ -115,75 +145,76 @@ impl fmt::Display for Quoted<'_> {
     }
 }
 
-/// Lines quoted at most.
-const QUOTED: usize = 3;
+/// `RTE_LOG_NOTICE`; lines less severe are not looked at.
+const NOTICE: i32 = 6;
 
-/// `RTE_LOG_WARNING`; lines less severe are not quoted.
-const WARNING: i32 = 5;
+/// What a line says and what it means. The first entry that any line matches decides; `None` stands for causes
+/// that need a closer look (see [`find_cause`]).
+const SIGNS: [(&str, Option<EalCause>); 28] = [
+    ("unrecognized option", None),
+    ("invalid option -- ", None),
+    ("requires an argument", Some(EalCause::BadOption)),
+    ("Is another primary process running", None),
+    ("Permission denied", Some(EalCause::NoPermission)),
+    ("Operation not permitted", Some(EalCause::NoPermission)),
+    ("no mounted hugetlbfs", Some(EalCause::NoHugetlbfs)),
+    ("No free", None),
+    ("No available", Some(EalCause::NoHugepages)),
+    ("Cannot get hugepage information", Some(EalCause::NoHugepages)),
+    ("Not enough memory available", Some(EalCause::NotEnoughMemory)),
+    ("Cannot init memory", Some(EalCause::NotEnoughMemory)),
+    ("IOVA as 'PA'", Some(EalCause::NoPhysicalAddresses)),
+    ("physical addresses are not available", Some(EalCause::NoPhysicalAddresses)),
+    ("invalid core list", Some(EalCause::BadLcores)),
+    ("invalid coremask", Some(EalCause::BadLcores)),
+    ("invalid parameter for --lcores", Some(EalCause::BadLcores)),
+    ("RTE_MAX_LCORE", Some(EalCause::BadLcores)),
+    ("Main lcore is not enabled", Some(EalCause::BadLcores)),
+    ("failed to parse device", None),
+    ("Unable to parse device", None),
+    ("failed to initialize", None),
+    ("Cannot probe", None),
+    ("cannot open shared object", Some(EalCause::DriverLibrary)),
+    ("Cannot init plugins", Some(EalCause::DriverLibrary)),
+    ("unsupported cpu", Some(EalCause::CpuUnsupported)),
+    ("This system does not support", Some(EalCause::CpuUnsupported)),
+    ("Invalid 'command line' arguments", Some(EalCause::BadOption)),
+];
 
 impl EalError {
     /// Makes an error of what DPDK logged, printed and returned.
     pub(super) fn diagnose(args: &[String], log: &[Line], stderr: &str, errno: i32) -> EalError {
-        let logged = log.iter().filter(|l| l.level <= WARNING).map(|l| l.text.as_str());
-        let lines: Vec<&str> =
-            stderr.lines().map(str::trim).filter(|l| !l.is_empty()).chain(logged).collect();
-        let cause = find_cause(args, &lines, errno);
-        EalError::Init { cause, said: quote(&lines), source: io::Error::from_raw_os_error(errno) }
+        let logged = log.iter().filter(|l| l.level <= NOTICE).map(|l| l.text.as_str());
+        let printed = stderr.lines().map(str::trim).filter(|l| !l.is_empty());
+        let lines: Vec<&str> = logged.chain(printed).collect();
+        let cause = find_cause(args, &lines);
+        EalError::Init { said: Said::quote(lines), cause, source: io::Error::from_raw_os_error(errno) }
     }
 }
 
-/// The last different lines, without DPDK's prefixes.
-fn quote(lines: &[&str]) -> Vec<String> {
-    let mut said: Vec<String> = Vec::new();
-    for line in lines {
-        let line = line.trim_start_matches("EAL: ").trim_start_matches("FATAL: ").to_owned();
-        if !said.contains(&line) {
-            said.push(line);
-        }
-    }
-    said.split_off(said.len().saturating_sub(QUOTED))
+fn find_cause(args: &[String], lines: &[&str]) -> EalCause {
+    let matching = |needle: &str| lines.iter().find(|l| l.contains(needle)).copied();
+    SIGNS
+        .iter()
+        .find_map(|(needle, cause)| {
+            let line = matching(needle)?;
+            cause.clone().or_else(|| look_closer(needle, line, args, lines))
+        })
+        .unwrap_or(EalCause::Other)
 }
 
-fn find_cause(args: &[String], lines: &[&str], errno: i32) -> EalCause {
-    let said = |needle: &str| lines.iter().find(|l| l.contains(needle)).copied();
-    let any = |needles: &[&str]| needles.iter().any(|n| said(n).is_some());
-    if let Some(line) = said("unrecognized option").or_else(|| said("invalid option")) {
-        return EalCause::UnknownOption(unknown_option(line));
+/// Causes that carry a name, or depend on more than one line.
+fn look_closer(needle: &str, line: &str, args: &[String], lines: &[&str]) -> Option<EalCause> {
+    match needle {
+        "unrecognized option" | "invalid option -- " => Some(EalCause::UnknownOption(unknown_option(line))),
+        "Is another primary process running" => Some(EalCause::PrefixInUse(file_prefix(args))),
+        // One page size without pages is normal as long as another one does.
+        "No free" => lines
+            .iter()
+            .any(|l| l.contains("Cannot get hugepage information"))
+            .then_some(EalCause::NoHugepages),
+        _ => failed_device(line).map(EalCause::Device),
     }
-    if any(&["Is another primary process running", "Cannot create lock on"]) {
-        return EalCause::PrefixInUse(file_prefix(args));
-    }
-    if any(&["Permission denied"]) || errno == libc::EACCES && !any(&["hugepage"]) {
-        return EalCause::NoPermission;
-    }
-    if any(&["Not enough memory available", "Cannot init memory", "could not be allocated"]) {
-        return EalCause::NotEnoughMemory;
-    }
-    if any(&["Cannot get hugepage information", "No free hugepages", "No available", "no mounted hugetlbfs"])
-    {
-        return EalCause::NoHugepages;
-    }
-    if any(&["IOVA as 'PA'", "physical addresses are not available"]) {
-        return EalCause::NoPhysicalAddresses;
-    }
-    if any(&["invalid core list", "invalid coremask", "lcore", "Invalid 'main' lcore"])
-        && errno == libc::EINVAL
-    {
-        return EalCause::BadLcores;
-    }
-    if let Some(device) = lines.iter().find_map(|l| failed_device(l)) {
-        return EalCause::Device(device);
-    }
-    if any(&["cannot open shared object", "dlopen", "Cannot init plugins"]) {
-        return EalCause::DriverLibrary;
-    }
-    if any(&["does not support", "unsupported cpu"]) {
-        return EalCause::CpuUnsupported;
-    }
-    if any(&["Invalid 'command line' arguments"]) {
-        return EalCause::BadOption;
-    }
-    EalCause::Other
 }
 
 /// From getopt's "prog: unrecognized option '--foo'" or "prog: invalid option -- 'Z'".
@@ -201,13 +232,91 @@ fn file_prefix(args: &[String]) -> String {
 
 /// The device named in a line about one that failed.
 fn failed_device(line: &str) -> Option<String> {
-    const MARKS: [&str; 4] = [
-        "failed to parse device",
-        "vdev_probe(): failed to initialize",
-        "Unable to parse device",
-        "failed to initialize",
-    ];
+    const MARKS: [&str; 4] =
+        ["failed to parse device", "Unable to parse device", "failed to initialize", "Cannot probe"];
     let rest = MARKS.iter().find_map(|m| line.split_once(m)).map(|(_, rest)| rest)?;
     let name = rest.trim().trim_end_matches(" device").trim_matches(['"', '\'', ' ']);
-    (!name.is_empty()).then(|| name.to_owned())
+    (!name.is_empty() && name != "devices").then(|| name.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn diagnose(args: &[&str], log: &[(i32, &str)], stderr: &str) -> (EalCause, String) {
+        let args: Vec<String> = args.iter().map(ToString::to_string).collect();
+        let log: Vec<Line> = log.iter().map(|&(level, text)| Line { level, text: text.into() }).collect();
+        let error = EalError::diagnose(&args, &log, stderr, libc::EINVAL);
+        let text = error.to_string();
+        let EalError::Init { cause, .. } = error else { unreachable!() };
+        (cause, text)
+    }
+
+    /// Lines that DPDK 22.11 wrote on the occasions named.
+    #[test]
+    fn causes_are_told_from_what_dpdk_says() {
+        let cases: [(&[(i32, &str)], &str, EalCause); 9] = [
+            (&[], "isthmus: unrecognized option '--foo'", EalCause::UnknownOption("--foo".into())),
+            (&[], "isthmus: invalid option -- 'Z'", EalCause::UnknownOption("-Z".into())),
+            (
+                &[(
+                    4,
+                    "EAL: Cannot create lock on '/var/run/dpdk/rte/config'. Is another primary process running?",
+                )],
+                "EAL: FATAL: Cannot init config",
+                EalCause::PrefixInUse("rte".into()),
+            ),
+            (
+                &[(5, "EAL: No free 2048 kB hugepages reported on node 0")],
+                "EAL: FATAL: Cannot get hugepage information.",
+                EalCause::NoHugepages,
+            ),
+            (
+                &[(
+                    6,
+                    "EAL: 3072 hugepages of size 2097152 reserved, but no mounted hugetlbfs found for that size",
+                )],
+                "EAL: FATAL: Cannot get hugepage information.",
+                EalCause::NoHugetlbfs,
+            ),
+            (
+                &[
+                    (5, "EAL: No free 1048576 kB hugepages reported on node 0"),
+                    (4, "EAL: Not enough memory available! Requested: 100000MB, available: 6144MB"),
+                ],
+                "EAL: FATAL: Cannot init memory",
+                EalCause::NotEnoughMemory,
+            ),
+            (
+                &[(4, "EAL: get_seg_fd(): open '/dev/hugepages/rtemap_0' failed: Permission denied")],
+                "EAL: FATAL: Cannot init memory",
+                EalCause::NoPermission,
+            ),
+            (
+                &[(4, "EAL: failed to parse device \"net_nonsense0\"")],
+                "",
+                EalCause::Device("net_nonsense0".into()),
+            ),
+            (&[(4, "EAL: something new")], "", EalCause::Other),
+        ];
+        for (log, stderr, cause) in cases {
+            assert_eq!(diagnose(&[], log, stderr).0, cause, "{log:?} {stderr}");
+        }
+    }
+
+    #[test]
+    fn the_prefix_is_the_one_asked_for() {
+        let log = [(4, "EAL: Cannot create lock on 'x'. Is another primary process running?")];
+        for args in [&["--file-prefix=east"][..], &["-m", "1", "--file-prefix", "east"]] {
+            assert_eq!(diagnose(args, &log, "").0, EalCause::PrefixInUse("east".into()));
+        }
+    }
+
+    #[test]
+    fn the_last_different_lines_are_quoted() {
+        let log = [(7, "info"), (4, "one"), (4, "two 1"), (4, "two 2"), (4, "three"), (4, "EAL: four")];
+        let (_, text) = diagnose(&[], &log, "EAL: FATAL: four\n");
+        assert!(text.ends_with(r#"(DPDK said: "two 1", "three", "four")"#), "{text}");
+        assert!(!diagnose(&[], &[], "").1.contains("said:"));
+    }
 }

@@ -9,6 +9,7 @@ use std::sync::Mutex;
 
 use dpdk_sys as sys;
 
+use super::error::Said;
 use super::lock;
 
 /// Lines kept for error messages.
@@ -33,27 +34,46 @@ pub(crate) struct Line {
 
 /// The last lines DPDK logged.
 pub(crate) struct Journal {
-    lines: Mutex<VecDeque<Line>>,
+    kept: Mutex<Kept>,
+}
+
+#[derive(Default)]
+struct Kept {
+    lines: VecDeque<Line>,
+    /// Lines ever logged.
+    count: u64,
 }
 
 impl Journal {
+    /// All that is kept.
     pub(crate) fn recent(&self) -> Vec<Line> {
-        lock(&self.lines).iter().cloned().collect()
+        lock(&self.kept).lines.iter().cloned().collect()
+    }
+
+    /// Runs `call` and returns what was logged meanwhile (by any thread) as an error, in a form to quote.
+    pub(crate) fn listen<T>(&self, call: impl FnOnce() -> T) -> (T, Said) {
+        let before = lock(&self.kept).count;
+        let result = call();
+        let kept = lock(&self.kept);
+        let new = usize::try_from(kept.count - before).unwrap_or(usize::MAX).min(kept.lines.len());
+        let lines = kept.lines.iter().skip(kept.lines.len() - new).filter(|l| l.level <= ERR);
+        (result, Said::quote(lines.map(|l| l.text.as_str())))
     }
 
     fn keep(&self, line: Line) {
-        let mut lines = lock(&self.lines);
-        if lines.len() == KEPT {
-            lines.pop_front();
+        let mut kept = lock(&self.kept);
+        kept.count += 1;
+        if kept.lines.len() == KEPT {
+            kept.lines.pop_front();
         }
-        lines.push_back(line);
+        kept.lines.push_back(line);
     }
 }
 
 /// Makes DPDK log through us from now on. The journal and the stream live for ever: DPDK may log at any time
 /// until the process ends.
 pub(crate) fn redirect() -> &'static Journal {
-    let journal: &'static Journal = Box::leak(Box::new(Journal { lines: Mutex::new(VecDeque::new()) }));
+    let journal: &'static Journal = Box::leak(Box::new(Journal { kept: Mutex::default() }));
     let cookie = core::ptr::from_ref(journal).cast_mut().cast::<c_void>();
     // SAFETY: the cookie lives for ever and `write` knows its type; DPDK accepts a stream before its start.
     // Without one (no memory) it logs as it always does.

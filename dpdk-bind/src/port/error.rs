@@ -3,6 +3,7 @@
 use std::io;
 
 use super::info::PortInfo;
+use crate::eal::Said;
 
 /// Why a port could not be found, configured or used. Ports are named with their driver.
 #[derive(Debug, thiserror::Error)]
@@ -44,15 +45,17 @@ pub enum PortError {
         alive: usize,
     },
     /// A name or size of a device to be made.
-    #[error("device '{name}': {reason}")]
+    #[error("device '{name}': {reason}{said}")]
     Device {
         /// The device.
         name: String,
         /// What is wrong and what would be right.
         reason: String,
+        /// What DPDK logged about it.
+        said: Said,
     },
     /// The driver refused.
-    #[error("port {port}: could not {operation}: {source}")]
+    #[error("port {port}: could not {operation}: {source}{said}")]
     Driver {
         /// The port.
         port: String,
@@ -60,13 +63,19 @@ pub enum PortError {
         operation: &'static str,
         /// What its error number says.
         source: io::Error,
+        /// What it logged about it.
+        said: Said,
     },
 }
 
 impl PortError {
+    pub(crate) fn device(name: &str, reason: impl Into<String>, said: Said) -> PortError {
+        PortError::Device { name: name.to_owned(), reason: reason.into(), said }
+    }
+
     /// From a DPDK return code, which is a negated error number.
-    pub(super) fn driver(info: &PortInfo, operation: &'static str, rc: i32) -> PortError {
+    pub(super) fn driver(info: &PortInfo, operation: &'static str, rc: i32, said: Said) -> PortError {
         let source = io::Error::from_raw_os_error(rc.unsigned_abs() as i32);
-        PortError::Driver { port: info.label(), operation, source }
+        PortError::Driver { port: info.label(), operation, source, said }
     }
 }

@@ -3,6 +3,7 @@
 #![allow(unsafe_code)] // One call into the driver per burst.
 
 use core::cell::Cell;
+use core::fmt;
 use core::marker::PhantomData;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -14,15 +15,15 @@ use super::{Demand, PortId, PortInner};
 use crate::burst::Burst;
 
 /// A handle to a queue; while one exists its port is not stopped.
-struct Handle {
+pub(super) struct Handle {
     port: Arc<PortInner>,
-    port_index: u16,
-    queue: u16,
+    pub(super) port_index: u16,
+    pub(super) queue: u16,
     _not_sync: PhantomData<Cell<()>>,
 }
 
 impl Handle {
-    fn new(port: &Arc<PortInner>, queue: u16) -> Self {
+    pub(super) fn new(port: &Arc<PortInner>, queue: u16) -> Self {
         port.queues_alive.fetch_add(1, Ordering::AcqRel);
         Handle { port: Arc::clone(port), port_index: port.id.index(), queue, _not_sync: PhantomData }
     }
@@ -85,7 +86,7 @@ impl RxQueue {
         if !self.interrupt.is_wanted() || !self.handle.started() {
             return None;
         }
-        RxInterrupt::open(self.handle.port_index, self.handle.queue)
+        RxInterrupt::open(Handle::new(&self.handle.port, self.handle.queue))
     }
 }
 
@@ -138,5 +139,17 @@ impl TxQueue {
     /// Its port.
     pub fn port(&self) -> &PortId {
         &self.handle.port.id
+    }
+}
+
+impl fmt::Debug for RxQueue {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "RxQueue({}:{})", self.handle.port_index, self.handle.queue)
+    }
+}
+
+impl fmt::Debug for TxQueue {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "TxQueue({}:{})", self.handle.port_index, self.handle.queue)
     }
 }

@@ -106,8 +106,9 @@ impl Port {
             size.div_ceil(GROUP)
         ];
         // SAFETY: `groups` covers `size` entries.
-        let rc = unsafe { sys::rte_eth_dev_rss_reta_query(self.index(), groups.as_mut_ptr(), size as u16) };
-        self.check("read the redirection table", rc)?;
+        self.attempt("read the redirection table", || unsafe {
+            sys::rte_eth_dev_rss_reta_query(self.index(), groups.as_mut_ptr(), size as u16)
+        })?;
         Ok(groups.iter().flat_map(|g| g.reta).take(size).collect())
     }
 
@@ -130,8 +131,9 @@ impl Port {
         }
         let mut groups: Vec<sys::rte_eth_rss_reta_entry64> = queues.chunks(GROUP).map(group).collect();
         // SAFETY: `groups` covers `size` entries.
-        let rc = unsafe { sys::rte_eth_dev_rss_reta_update(self.index(), groups.as_mut_ptr(), size as u16) };
-        self.check("write the redirection table", rc)
+        self.attempt("write the redirection table", || unsafe {
+            sys::rte_eth_dev_rss_reta_update(self.index(), groups.as_mut_ptr(), size as u16)
+        })
     }
 
     fn reta_size(&self) -> Result<usize, PortError> {

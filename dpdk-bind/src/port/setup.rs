@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize};
 use dpdk_sys as sys;
 
 use super::info::{PortInfo, RX_CHECKSUMS, TX_CHECKSUMS, raw_info};
+use super::queue::Handle;
 use super::rss::HashTypes;
 use super::{Demand, Port, PortConfig, PortError, PortId, PortInner, RxQueue, TxQueue};
 use crate::eal::{Eal, EalInner, lock};
@@ -197,16 +198,18 @@ impl<'a> Setup<'a> {
         raw.intr_conf.set_rxq(self.config.rx_interrupt.is_wanted().into());
         let (rx, tx) = (self.config.rx_queues, self.config.tx_queues);
         // SAFETY: the port is claimed, exists, and is not started; DPDK copies the configuration.
-        let rc = unsafe { sys::rte_eth_dev_configure(self.claim.index, rx, tx, &raw const raw) };
-        self.check("configure the port", rc)?;
+        self.attempt("configure the port", || unsafe {
+            sys::rte_eth_dev_configure(self.claim.index, rx, tx, &raw const raw)
+        })?;
         self.adjust_descriptors()
     }
 
     fn adjust_descriptors(&mut self) -> Result<(), PortError> {
         let (mut rx, mut tx) = (self.config.rx_desc, self.config.tx_desc);
         // SAFETY: the port exists; both numbers are read and written.
-        let rc = unsafe { sys::rte_eth_dev_adjust_nb_rx_tx_desc(self.claim.index, &raw mut rx, &raw mut tx) };
-        self.check("adjust the numbers of descriptors", rc)?;
+        self.attempt("adjust the numbers of descriptors", || unsafe {
+            sys::rte_eth_dev_adjust_nb_rx_tx_desc(self.claim.index, &raw mut rx, &raw mut tx)
+        })?;
         for (kind, wanted, got) in [("RX", self.config.rx_desc, rx), ("TX", self.config.tx_desc, tx)] {
             if wanted != got {
                 self.note(format_args!("{got} {kind} descriptors instead of {wanted}"));
@@ -227,7 +230,7 @@ impl<'a> Setup<'a> {
         for queue in 0..self.config.rx_queues {
             let pool = self.pool_of(queue).raw();
             // SAFETY: the port is configured with this queue; the pool lives until the port is closed.
-            let rc = unsafe {
+            self.attempt("set up an RX queue (are the pool's buffers large enough?)", || unsafe {
                 sys::rte_eth_rx_queue_setup(
                     index,
                     queue,
@@ -236,15 +239,13 @@ impl<'a> Setup<'a> {
                     &raw const rx_conf,
                     pool,
                 )
-            };
-            self.check("set up an RX queue (are the pool's buffers large enough?)", rc)?;
+            })?;
         }
         for queue in 0..self.config.tx_queues {
             // SAFETY: the port is configured with this queue.
-            let rc = unsafe {
+            self.attempt("set up a TX queue", || unsafe {
                 sys::rte_eth_tx_queue_setup(index, queue, self.config.tx_desc, socket, &raw const tx_conf)
-            };
-            self.check("set up a TX queue", rc)?;
+            })?;
         }
         Ok(())
     }
@@ -266,7 +267,8 @@ impl<'a> Setup<'a> {
             return Ok(());
         }
         // SAFETY: the port is configured and stopped.
-        let rc = crate::eal::quietly(|| unsafe { sys::rte_eth_dev_set_mtu(index, self.config.mtu) });
+        let (rc, said) =
+            self.claim.eal.journal.listen(|| unsafe { sys::rte_eth_dev_set_mtu(index, self.config.mtu) });
         match -rc {
             0 => Ok(()),
             libc::ENOTSUP => {
@@ -278,12 +280,16 @@ impl<'a> Setup<'a> {
                 }
                 Ok(())
             }
-            _ => self.check("set the MTU", rc),
+            _ => Err(PortError::driver(&self.info, "set the MTU", rc, said)),
         }
     }
 
-    fn check(&self, operation: &'static str, rc: i32) -> Result<(), PortError> {
-        if rc == 0 { Ok(()) } else { Err(PortError::driver(&self.info, operation, rc)) }
+    /// Makes a call to the driver that returns 0 or a negated error number.
+    fn attempt(&self, operation: &'static str, call: impl FnOnce() -> i32) -> Result<(), PortError> {
+        match self.claim.eal.journal.listen(call) {
+            (0, _) => Ok(()),
+            (rc, said) => Err(PortError::driver(&self.info, operation, rc, said)),
+        }
     }
 
     fn finish(mut self) -> Port {
@@ -336,7 +342,7 @@ pub(super) fn after_start(port: &mut Port) -> Result<(), PortError> {
         }
     }
     let wants_interrupt = port.config.rx_interrupt.is_wanted() && port.config.rx_queues > 0;
-    if wants_interrupt && super::RxInterrupt::open(index, 0).is_none() {
+    if wants_interrupt && super::RxInterrupt::open(Handle::new(&port.inner, 0)).is_none() {
         missing(port.config.rx_interrupt, "RX interrupts", "an idle worker sleeps for fixed times instead")?;
     }
     Ok(())

@@ -82,15 +82,14 @@ impl Port {
 
     /// Sets all counters to 0, where the driver can.
     pub fn reset_stats(&mut self) -> Result<(), PortError> {
+        let index = self.index();
         // SAFETY: the port is configured.
-        let (basic, extended) =
-            unsafe { (sys::rte_eth_stats_reset(self.index()), sys::rte_eth_xstats_reset(self.index())) };
-        self.check("reset the statistics", basic)?;
-        // Extended ones fall back to the basic ones where the driver has none of its own.
-        if extended == -libc::ENOTSUP {
-            Ok(())
-        } else {
-            self.check("reset the extended statistics", extended)
-        }
+        self.attempt("reset the statistics", || unsafe { sys::rte_eth_stats_reset(index) })?;
+        // SAFETY: the port is configured.
+        self.attempt("reset the extended statistics", || match unsafe { sys::rte_eth_xstats_reset(index) } {
+            // The driver has none of its own.
+            rc if rc == -libc::ENOTSUP => 0,
+            rc => rc,
+        })
     }
 }

@@ -8,6 +8,7 @@
 
 #include <rte_config.h>
 #include <rte_eal.h>
+#include <rte_epoll.h>
 #include <rte_errno.h>
 #include <rte_dev.h>
 #include <rte_launch.h>
