@@ -388,7 +388,11 @@ fn random_use_loses_nothing(cx: &Context<'_>) {
         ring: VecDeque::new(),
         stamp: 0,
     };
-    let mut runner = TestRunner::new(Config { cases: 400, failure_persistence: None, ..Config::default() });
+    let mut config = Config { failure_persistence: None, ..Config::default() };
+    if std::env::var_os("PROPTEST_CASES").is_none() {
+        config.cases = 150;
+    }
+    let mut runner = TestRunner::new(config);
     // A failed case leaves buffers behind and is not shrunk from a clean state: start it over from an empty world.
     let world = std::cell::RefCell::new(&mut world);
     let result = runner.run(&ops(), |ops| {
@@ -427,7 +431,7 @@ fn shared_buffers_are_freed_in_any_order_on_two_cores(cx: &Context<'_>) {
                     let n = rx[0].rx(&mut burst);
                     held.extend(burst.drain());
                     count += n as u32;
-                    held.iter().for_each(|m| assert_whole(m));
+                    held.iter().for_each(assert_whole);
                     while held.len() > 40 || (n == 0 && !held.is_empty()) {
                         drop(held.swap_remove(count as usize % held.len()));
                     }

@@ -255,7 +255,8 @@ mod tests {
     /// Lines that DPDK 22.11 wrote on the occasions named.
     #[test]
     fn causes_are_told_from_what_dpdk_says() {
-        let cases: [(&[(i32, &str)], &str, EalCause); 9] = [
+        type Case = (&'static [(i32, &'static str)], &'static str, EalCause);
+        let cases: [Case; 9] = [
             (&[], "isthmus: unrecognized option '--foo'", EalCause::UnknownOption("--foo".into())),
             (&[], "isthmus: invalid option -- 'Z'", EalCause::UnknownOption("-Z".into())),
             (
