@@ -2,6 +2,7 @@
 
 #![allow(unsafe_code)] // Arms the interrupt and takes events off an epoll descriptor.
 
+use core::fmt;
 use core::mem::MaybeUninit;
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
@@ -87,6 +88,12 @@ impl RxInterrupt {
 impl AsRawFd for RxInterrupt {
     fn as_raw_fd(&self) -> RawFd {
         self.epoll.as_raw_fd()
+    }
+}
+
+impl fmt::Debug for RxInterrupt {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "RxInterrupt({}:{})", self.queue.port_index, self.queue.queue)
     }
 }
 
