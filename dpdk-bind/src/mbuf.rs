@@ -2,6 +2,7 @@
 
 #![allow(unsafe_code)] // The owner of raw mbufs: reads and writes headers and data through DPDK's pointers.
 
+mod cut;
 mod offload;
 mod segments;
 mod share;
@@ -112,7 +113,6 @@ impl Mbuf {
 
     /// Data bytes of the whole chain.
     #[inline]
-    #[allow(clippy::len_without_is_empty)] // An empty frame is not a state callers ask about.
     pub fn len(&self) -> usize {
         self.header().pkt_len as usize
     }

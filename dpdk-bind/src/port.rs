@@ -16,7 +16,6 @@ use core::cell::Cell;
 use core::ffi::c_int;
 use core::fmt;
 use core::marker::PhantomData;
-use core::mem::MaybeUninit;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -248,17 +247,14 @@ impl Port {
 
     /// State of the link; does not wait for a negotiation under way.
     pub fn link(&self) -> Link {
-        let mut raw = MaybeUninit::<sys::rte_eth_link>::zeroed();
-        // SAFETY: zeroed is a valid link; it is filled in on success.
-        let raw = unsafe {
-            sys::rte_eth_link_get_nowait(self.index(), raw.as_mut_ptr());
-            raw.assume_init()
-        };
-        let known = raw.link_speed != 0 && raw.link_speed != u32::MAX;
+        let mut raw = sys::dpdk_sys_link::default();
+        // SAFETY: the port is configured; `raw` is always filled in, with zeros if the driver has no answer.
+        unsafe { sys::dpdk_sys_link(self.index(), &raw mut raw) };
+        let known = raw.speed_mbps != 0 && raw.speed_mbps != u32::MAX;
         Link {
-            up: raw.link_status() != 0,
-            speed_mbps: known.then_some(raw.link_speed),
-            full_duplex: raw.link_duplex() != 0,
+            up: raw.up != 0,
+            speed_mbps: known.then_some(raw.speed_mbps),
+            full_duplex: raw.full_duplex != 0,
         }
     }
 

@@ -24,6 +24,7 @@ const TESTS: &[Test] = &[
     ("private_bytes_belong_to_the_header", private_bytes_belong_to_the_header),
     ("copies_span_segments", copies_span_segments),
     ("chains_link_and_split", chains_link_and_split),
+    ("chains_are_cut_at_both_ends", chains_are_cut_at_both_ends),
     ("chains_have_a_longest_length", chains_have_a_longest_length),
     ("a_shared_mbuf_is_read_only", a_shared_mbuf_is_read_only),
     ("slices_cross_segments", slices_cross_segments),
@@ -227,6 +228,28 @@ fn chains_link_and_split(cx: &Context<'_>) {
     assert_eq!((rest.segment_count(), contents(&rest)), (3, b"twothreefour!".to_vec()));
     let (_, none) = first.split_first();
     assert!(none.is_none());
+}
+
+fn chains_are_cut_at_both_ends(cx: &Context<'_>) {
+    let (pool, headers) = (cx.buffers(63), cx.headers(63));
+    let parts: [&[u8]; 4] = [b"abc", b"", b"defg", b"hi"];
+    let whole = parts.concat();
+    for n in 0..=whole.len() {
+        for len in 0..=whole.len() - n {
+            let m = chain_of(&pool, &parts);
+            for mut m in [m.share(&headers).unwrap(), m] {
+                assert!(m.advance(n) && m.truncate(len));
+                assert_eq!(contents(&m), whole[n..n + len], "{n} {len}");
+                assert_eq!((m.len(), m.segment_count()), (len, m.segments().count()));
+                assert!(!m.advance(len + 1) && !m.truncate(len + 1) && m.len() == len);
+            }
+        }
+    }
+    let mut m = chain_of(&pool, &parts);
+    assert!(m.truncate(3) && m.segment_count() == 1, "empty segments go with the rest");
+    let mut m = chain_of(&pool, &parts);
+    assert!(m.advance(3) && m.segment_count() == 4, "nothing is freed before it has to be");
+    assert!(m.advance(1) && m.segment_count() == 2 && m.port() == chain_of(&pool, &parts).port());
 }
 
 fn chains_have_a_longest_length(cx: &Context<'_>) {

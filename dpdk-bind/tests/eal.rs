@@ -218,7 +218,7 @@ fn the_clock_is_monotonic_across_lcores(cx: &Context<'_>) {
 
 /// Asks DPDK's telemetry socket, as `dpdk-telemetry.py` does: a socket of type `SOCK_SEQPACKET` that greets first.
 fn ask(cx: &Context<'_>, question: &str) -> String {
-    let socket = support::SeqPacket::connect(&telemetry_socket(cx)).unwrap();
+    let socket = support::sockets::SeqPacket::connect(&telemetry_socket(cx)).unwrap();
     let greeting = socket.receive();
     assert!(greeting.contains("\"version\""), "{greeting}");
     socket.send(question);

@@ -44,6 +44,8 @@ enum Op {
     Append { to: usize, n: usize },
     Adj { of: usize, n: usize },
     Trim { of: usize, n: usize },
+    Advance { of: usize, n: usize },
+    Cut { of: usize, len: usize },
     SetLen { of: usize, len: usize },
     Rewrite { of: usize },
     Drop { of: usize },
@@ -66,6 +68,8 @@ fn ops() -> impl Strategy<Value = Vec<Op>> {
         2 => (which(), 0..100usize).prop_map(|(to, n)| Op::Append { to, n }),
         2 => (which(), 0..80usize).prop_map(|(of, n)| Op::Adj { of, n }),
         2 => (which(), 0..80usize).prop_map(|(of, n)| Op::Trim { of, n }),
+        1 => (which(), 0..200usize).prop_map(|(of, n)| Op::Advance { of, n }),
+        1 => (which(), 0..200usize).prop_map(|(of, len)| Op::Cut { of, len }),
         1 => (which(), 0..200usize).prop_map(|(of, len)| Op::SetLen { of, len }),
         3 => which().prop_map(|of| Op::Rewrite { of }),
         5 => which().prop_map(|of| Op::Drop { of }),
@@ -157,6 +161,8 @@ impl World {
             | Op::Split { of }
             | Op::Adj { of, .. }
             | Op::Trim { of, .. }
+            | Op::Advance { of, .. }
+            | Op::Cut { of, .. }
             | Op::SetLen { of, .. }
             | Op::Rewrite { of }
             | Op::Drop { of }
@@ -248,6 +254,14 @@ impl World {
             Op::Trim { n, .. } => {
                 assert_eq!(mbuf.trim(n), n <= last);
                 bytes.truncate(bytes.len() - if n <= last { n } else { 0 });
+            }
+            Op::Advance { n, .. } => {
+                assert_eq!(mbuf.advance(n), n <= bytes.len());
+                bytes.drain(..if n <= bytes.len() { n } else { 0 });
+            }
+            Op::Cut { len, .. } => {
+                assert_eq!(mbuf.truncate(len), len <= bytes.len());
+                bytes.truncate(len);
             }
             Op::SetLen { len, .. } => {
                 if mbuf.set_len(len) {

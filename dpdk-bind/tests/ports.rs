@@ -523,10 +523,10 @@ fn a_tap_has_interrupts(cx: &Context<'_>) {
         burst.clear();
     }
     interrupt.enable().unwrap();
-    support::send_frame("dpdkbindtap", &[0x42; 60]);
+    support::sockets::send_frame("dpdkbindtap", &[0x42; 60]);
     let ours = |burst: &Burst| burst.iter().any(|m| m.data() == [0x42; 60]);
     while !ours(&burst) {
-        assert!(support::readable(&interrupt), "no interrupt within 10 s");
+        assert!(support::sockets::readable(&interrupt), "no interrupt within 10 s");
         assert!(interrupt.acknowledge());
         rx[0].rx(&mut burst);
     }

@@ -2,7 +2,7 @@
 
 #![allow(unsafe_code)] // Writes the offload fields of an owned header.
 
-use dpdk_sys as sys;
+use dpdk_sys::{self as sys, MbufHeader};
 
 use super::Mbuf;
 
@@ -141,6 +141,21 @@ impl Mbuf {
         unsafe {
             (*h).ol_flags = (*h).ol_flags & !sys::DPDK_SYS_F_TX_OFFLOAD_MASK | offload.flags();
             (*h).tx_offload = offload.packed();
+        }
+    }
+
+    /// Takes over what the driver reported about another frame.
+    pub(super) fn take_report(&mut self, from: &MbufHeader) {
+        const MEMORY: u64 = sys::DPDK_SYS_F_INDIRECT | sys::DPDK_SYS_F_EXTERNAL;
+        let to = self.header_ptr();
+        // SAFETY: `to` is owned; the flags that say whose memory a segment uses are its own.
+        unsafe {
+            (*to).port = from.port;
+            (*to).packet_type = from.packet_type;
+            (*to).vlan_tci = from.vlan_tci;
+            (*to).rss = from.rss;
+            (*to).tx_offload = from.tx_offload;
+            (*to).ol_flags = (*to).ol_flags & MEMORY | from.ol_flags & !MEMORY;
         }
     }
 

@@ -104,16 +104,7 @@ impl Mbuf {
     /// `HEADROOM` in front. `None` if the pool runs out or its buffers are no bigger than the headroom.
     pub fn clone_deep(&self, pool: &Mempool) -> Option<Mbuf> {
         let mut copy = pool.copy_parts(self.segments())?;
-        let (from, to) = (self.header(), copy.header_ptr());
-        // SAFETY: `to` is owned. What the driver reported about the frame holds for the copy, too.
-        unsafe {
-            (*to).port = from.port;
-            (*to).packet_type = from.packet_type;
-            (*to).vlan_tci = from.vlan_tci;
-            (*to).rss = from.rss;
-            (*to).tx_offload = from.tx_offload;
-            (*to).ol_flags = from.ol_flags & !(sys::DPDK_SYS_F_INDIRECT | sys::DPDK_SYS_F_EXTERNAL);
-        }
+        copy.take_report(self.header());
         Some(copy)
     }
 

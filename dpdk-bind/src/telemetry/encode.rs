@@ -75,7 +75,7 @@ unsafe fn add_to_dict(out: *mut sys::rte_tel_data, name: &str, value: &Value, de
                 sys::rte_tel_data_add_dict_string(out, name.as_ptr(), c_text(text, TEXT_MAX).as_ptr());
             }
             Value::U64(n) => {
-                sys::rte_tel_data_add_dict_u64(out, name.as_ptr(), *n);
+                sys::dpdk_sys_tel_add_dict_u64(out, name.as_ptr(), *n);
             }
             Value::I64(n) => match (u64::try_from(*n), i32::try_from(*n)) {
                 (Ok(n), _) => add_to_dict(out, &name.to_string_lossy(), &Value::U64(n), depth),
@@ -94,19 +94,30 @@ unsafe fn add_to_dict(out: *mut sys::rte_tel_data, name: &str, value: &Value, de
 
 /// # Safety
 /// `out` is a valid, empty `rte_tel_data`.
-unsafe fn array(out: *mut sys::rte_tel_data, kind: sys::rte_tel_value_type, values: &[Value]) {
-    // SAFETY: by the caller's word; each function matches the kind the array was started with.
+unsafe fn array(out: *mut sys::rte_tel_data, kind: Kind, values: &[Value]) {
+    let values = &values[..values.len().min(ARRAY_MAX + 1)];
+    let (kept, cut) = values.split_at(values.len().min(ARRAY_MAX));
+    // SAFETY: by the caller's word; what is added is of the kind the array was started with.
     unsafe {
-        sys::rte_tel_data_start_array(out, kind);
-        for value in values.iter().take(ARRAY_MAX) {
-            match kind {
-                sys::RTE_TEL_U64_VAL => sys::rte_tel_data_add_array_u64(out, as_i128(value) as u64),
-                sys::RTE_TEL_INT_VAL => sys::rte_tel_data_add_array_int(out, as_i128(value) as _),
-                _ => sys::rte_tel_data_add_array_string(out, c_text(&as_text(value), TEXT_MAX).as_ptr()),
-            };
-        }
-        if values.len() > ARRAY_MAX && kind == sys::RTE_TEL_STRING_VAL {
-            sys::rte_tel_data_add_array_string(out, c"truncated".as_ptr());
+        match kind {
+            Kind::U64 => {
+                sys::dpdk_sys_tel_start_u64_array(out);
+                for value in kept {
+                    sys::dpdk_sys_tel_add_array_u64(out, as_i128(value) as u64);
+                }
+            }
+            Kind::Int => {
+                sys::rte_tel_data_start_array(out, sys::RTE_TEL_INT_VAL);
+                for value in kept {
+                    sys::rte_tel_data_add_array_int(out, as_i128(value) as _);
+                }
+            }
+            Kind::Text => {
+                sys::rte_tel_data_start_array(out, sys::RTE_TEL_STRING_VAL);
+                for value in kept.iter().map(as_text).chain(cut.iter().map(|_| "truncated".into())) {
+                    sys::rte_tel_data_add_array_string(out, c_text(&value, TEXT_MAX).as_ptr());
+                }
+            }
         }
     }
 }
@@ -132,20 +143,29 @@ unsafe fn with_child(value: &Value, depth: usize, add: impl FnOnce(*mut sys::rte
     }
 }
 
+/// What an array can hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Text,
+    U64,
+    /// Signed, of 32 bits in DPDK 22.11.
+    Int,
+}
+
 /// The one kind that all values of an array can have; `None` if some are not scalar.
-fn kind_of(values: &[Value]) -> Option<sys::rte_tel_value_type> {
+fn kind_of(values: &[Value]) -> Option<Kind> {
     let numbers = || values.iter().map(as_i128);
     if values.iter().any(|v| matches!(v, Value::Dict(_) | Value::Array(_))) {
         return None;
     }
     Some(if values.iter().any(|v| matches!(v, Value::Text(_))) {
-        sys::RTE_TEL_STRING_VAL
+        Kind::Text
     } else if numbers().all(|n| n >= 0) {
-        sys::RTE_TEL_U64_VAL
+        Kind::U64
     } else if numbers().all(|n| i32::try_from(n).is_ok()) {
-        sys::RTE_TEL_INT_VAL
+        Kind::Int
     } else {
-        sys::RTE_TEL_STRING_VAL
+        Kind::Text
     })
 }
 
@@ -183,10 +203,10 @@ mod tests {
     #[test]
     fn arrays_have_one_kind() {
         use Value::{I64, U64};
-        assert_eq!(kind_of(&[U64(1), I64(2)]), Some(sys::RTE_TEL_U64_VAL));
-        assert_eq!(kind_of(&[U64(1), I64(-2)]), Some(sys::RTE_TEL_INT_VAL));
-        assert_eq!(kind_of(&[U64(u64::MAX), I64(-2)]), Some(sys::RTE_TEL_STRING_VAL));
-        assert_eq!(kind_of(&[U64(1), "a".into()]), Some(sys::RTE_TEL_STRING_VAL));
+        assert_eq!(kind_of(&[U64(1), I64(2)]), Some(Kind::U64));
+        assert_eq!(kind_of(&[U64(1), I64(-2)]), Some(Kind::Int));
+        assert_eq!(kind_of(&[U64(u64::MAX), I64(-2)]), Some(Kind::Text));
+        assert_eq!(kind_of(&[U64(1), "a".into()]), Some(Kind::Text));
         assert_eq!(kind_of(&[U64(1), Value::Array(Vec::new())]), None);
     }
 

@@ -106,3 +106,35 @@ unsigned int dpdk_sys_ring_flags_spsc(void)
 {
 	return RING_F_SP_ENQ | RING_F_SC_DEQ;
 }
+
+int dpdk_sys_link(uint16_t port, struct dpdk_sys_link *link)
+{
+	struct rte_eth_link raw = { 0 };
+	int rc = rte_eth_link_get_nowait(port, &raw);
+
+	link->speed_mbps = raw.link_speed;
+	link->up = raw.link_status == RTE_ETH_LINK_UP;
+	link->full_duplex = raw.link_duplex == RTE_ETH_LINK_FULL_DUPLEX;
+	return rc;
+}
+
+#if RTE_VERSION < RTE_VERSION_NUM(23, 3, 0, 0)
+#define RTE_TEL_UINT_VAL RTE_TEL_U64_VAL
+#define rte_tel_data_add_array_uint rte_tel_data_add_array_u64
+#define rte_tel_data_add_dict_uint rte_tel_data_add_dict_u64
+#endif
+
+int dpdk_sys_tel_start_u64_array(struct rte_tel_data *data)
+{
+	return rte_tel_data_start_array(data, RTE_TEL_UINT_VAL);
+}
+
+int dpdk_sys_tel_add_array_u64(struct rte_tel_data *data, uint64_t n)
+{
+	return rte_tel_data_add_array_uint(data, n);
+}
+
+int dpdk_sys_tel_add_dict_u64(struct rte_tel_data *data, const char *name, uint64_t n)
+{
+	return rte_tel_data_add_dict_uint(data, name, n);
+}

@@ -10,6 +10,7 @@
 struct rte_mbuf;
 struct rte_mempool;
 struct rte_ring;
+struct rte_tel_data;
 
 /* Makes DPDK log through `write`, which gets each message with its cookie, until the process ends. */
 int dpdk_sys_log_through(void *cookie, ssize_t (*write)(void *cookie, const char *bytes, size_t len));
@@ -38,5 +39,18 @@ uint32_t dpdk_sys_pool_cache_size(const struct rte_mempool *pool);
 unsigned int dpdk_sys_ring_dequeue(struct rte_ring *ring, struct rte_mbuf **mbufs, unsigned int n);
 unsigned int dpdk_sys_ring_count(const struct rte_ring *ring);
 unsigned int dpdk_sys_ring_flags_spsc(void);
+
+/* The link as plain numbers: its structure has bit fields that moved between releases. */
+struct dpdk_sys_link {
+	uint32_t speed_mbps;
+	uint8_t up;
+	uint8_t full_duplex;
+};
+int dpdk_sys_link(uint16_t port, struct dpdk_sys_link *link);
+
+/* Numbers in telemetry changed their names after 22.11. */
+int dpdk_sys_tel_start_u64_array(struct rte_tel_data *data);
+int dpdk_sys_tel_add_array_u64(struct rte_tel_data *data, uint64_t n);
+int dpdk_sys_tel_add_dict_u64(struct rte_tel_data *data, const char *name, uint64_t n);
 
 #endif

@@ -4,6 +4,8 @@
 //! Each binary runs its tests with `--no-huge`, which works everywhere, and then runs itself again with
 //! `--in-memory` on hugepages where enough are free. `cargo test -p dpdk-bind NAME` filters by name.
 
+pub(crate) mod sockets;
+
 use std::cell::RefCell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::{Command, ExitCode};
@@ -130,74 +132,4 @@ pub(crate) fn allowed_cpus() -> String {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let list = status.lines().find_map(|l| l.strip_prefix("Cpus_allowed_list:"));
     list.map_or_else(|| "0".into(), |l| l.trim().to_owned())
-}
-
-/// Sends one Ethernet frame out of a kernel interface.
-#[allow(unsafe_code, dead_code)] // Packet sockets have no safe wrapper here; one binary uses this.
-pub(crate) fn send_frame(interface: &str, frame: &[u8]) {
-    let name = std::ffi::CString::new(interface).unwrap();
-    // SAFETY: plain system calls on a socket of our own, with an address of the stated size.
-    unsafe {
-        let socket = libc::socket(libc::AF_PACKET, libc::SOCK_RAW | libc::SOCK_CLOEXEC, 0);
-        assert!(socket >= 0, "{}", std::io::Error::last_os_error());
-        let mut to: libc::sockaddr_ll = std::mem::zeroed();
-        to.sll_family = libc::AF_PACKET as u16;
-        to.sll_ifindex = libc::if_nametoindex(name.as_ptr()) as i32;
-        to.sll_halen = 6;
-        let size = size_of_val(&to) as u32;
-        let sent = libc::sendto(socket, frame.as_ptr().cast(), frame.len(), 0, (&raw const to).cast(), size);
-        assert_eq!(sent, frame.len() as isize, "{}", std::io::Error::last_os_error());
-        libc::close(socket);
-    }
-}
-
-/// Whether the descriptor becomes readable within ten seconds.
-#[allow(unsafe_code, dead_code)] // poll(2).
-pub(crate) fn readable(fd: &impl std::os::fd::AsRawFd) -> bool {
-    let mut poll = libc::pollfd { fd: fd.as_raw_fd(), events: libc::POLLIN, revents: 0 };
-    // SAFETY: one descriptor, as stated.
-    unsafe { libc::poll(&raw mut poll, 1, 10_000) == 1 }
-}
-
-/// A connected unix socket of type `SOCK_SEQPACKET`, which the standard library does not have.
-#[allow(dead_code)] // One binary uses this.
-pub(crate) struct SeqPacket(std::os::fd::OwnedFd);
-
-#[allow(unsafe_code, dead_code)] // socket(2), connect(2), send(2), recv(2).
-impl SeqPacket {
-    pub(crate) fn connect(path: &std::path::Path) -> std::io::Result<SeqPacket> {
-        use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
-        use std::os::unix::ffi::OsStrExt;
-        // SAFETY: plain system calls on a socket of our own, with an address of the stated size.
-        unsafe {
-            let fd = libc::socket(libc::AF_UNIX, libc::SOCK_SEQPACKET | libc::SOCK_CLOEXEC, 0);
-            assert!(fd >= 0, "{}", std::io::Error::last_os_error());
-            let socket = OwnedFd::from_raw_fd(fd);
-            let mut to: libc::sockaddr_un = std::mem::zeroed();
-            to.sun_family = libc::AF_UNIX as u16;
-            for (slot, byte) in to.sun_path.iter_mut().zip(path.as_os_str().as_bytes()) {
-                *slot = *byte as libc::c_char;
-            }
-            match libc::connect(socket.as_raw_fd(), (&raw const to).cast(), size_of_val(&to) as u32) {
-                0 => Ok(SeqPacket(socket)),
-                _ => Err(std::io::Error::last_os_error()),
-            }
-        }
-    }
-
-    pub(crate) fn send(&self, text: &str) {
-        use std::os::fd::AsRawFd;
-        // SAFETY: the bytes of `text`.
-        let sent = unsafe { libc::send(self.0.as_raw_fd(), text.as_ptr().cast(), text.len(), 0) };
-        assert_eq!(sent, text.len() as isize);
-    }
-
-    pub(crate) fn receive(&self) -> String {
-        use std::os::fd::AsRawFd;
-        let mut bytes = vec![0u8; 1 << 16];
-        // SAFETY: a buffer of the stated size.
-        let got = unsafe { libc::recv(self.0.as_raw_fd(), bytes.as_mut_ptr().cast(), bytes.len(), 0) };
-        bytes.truncate(usize::try_from(got).expect("an answer"));
-        String::from_utf8(bytes).expect("text")
-    }
 }
