@@ -369,3 +369,19 @@ fn numbers_are_not_used_twice_at_once() {
     numbers.dedup();
     assert_eq!((numbers.len(), numbers[0]), (20, 0x11));
 }
+
+#[test]
+fn a_full_table_gives_the_queue_pair_back() {
+    let (mut a, _b, _) = Setup::default().build();
+    let spec = QpSpec { kind: QpType::Rc, caps: QpCaps::default(), srq: None, cq: 0 };
+    let fresh = || {
+        let up = BringUp::create(&a.device, 0, &spec).unwrap();
+        up.init(InitAttr { access: RIGHTS, qkey: 0 }).unwrap().pause()
+    };
+    let second = a.transport.attach(fresh()).unwrap();
+    let third = a.transport.attach(fresh()).unwrap_err();
+    let numbers = (a.transport.detach(second).unwrap(), third);
+    assert_ne!(a.device.qpn(&numbers.0), a.device.qpn(&numbers.1));
+    let again = a.transport.attach(numbers.1).unwrap();
+    assert_eq!((again.slot, again.generation), (second.slot, second.generation + 1));
+}
