@@ -74,6 +74,7 @@ fn paths<D: Endpoint>(control: &NodeControl<'_, D>) -> Vec<PathSample> {
     control.places().iter().map(path).collect()
 }
 
-fn pool(pool: &Mempool) -> PoolSample {
+/// How full a pool is.
+pub(super) fn pool(pool: &Mempool) -> PoolSample {
     PoolSample { name: pool.name().to_owned(), capacity: pool.capacity(), available: pool.available() }
 }

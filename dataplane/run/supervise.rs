@@ -297,6 +297,7 @@ impl Conclusion {
             self.unclean
                 .push(format!("{leaked} buffers were given up because the device did not let go of them"));
         }
+        self.last.pools = pools.iter().map(sampling::pool).collect();
         self.reporter.conclude(&self.last, &self.unclean);
         if self.unclean.is_empty() { Ok(()) } else { Err(RunError::Unclean(self.unclean.join("; "))) }
     }

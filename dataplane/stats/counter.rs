@@ -182,6 +182,25 @@ impl DropReason {
             DropReason::NotWanted => "not_wanted",
         }
     }
+
+    /// What happened, in a line of at most 46 characters. `docs/statistics.md` says more.
+    pub const fn help(self) -> &'static str {
+        match self {
+            DropReason::Runt => "shorter than an Ethernet header",
+            DropReason::Oversize => "longer than a message to the peer may be",
+            DropReason::PathDown => "no queue pair to the peer lived, or it died",
+            DropReason::NoCredit => "the peer granted no credit: it is slower",
+            DropReason::QueueFull => "the send queue was full",
+            DropReason::FlowTableFull => "the flow table had no place for the flow",
+            DropReason::PoolDry => "a pool had no buffer: give it more",
+            DropReason::Malformed => "messages that do not hold together",
+            DropReason::StaleGeneration => "messages of an earlier connection",
+            DropReason::TxFull => "the port's TX queue took nothing for too long",
+            DropReason::Drained => "still waiting when the drain's time was up",
+            DropReason::LostInTransit => "sent by the peer, never arrived",
+            DropReason::NotWanted => "no use for frames that come to this port",
+        }
+    }
 }
 
 #[cfg(test)]
@@ -196,5 +215,18 @@ mod tests {
         let names: HashSet<_> =
             Counter::ALL.iter().map(|c| c.name()).chain(DropReason::ALL.iter().map(|r| r.name())).collect();
         assert_eq!(names.len(), Counter::ALL.len() + DropReason::ALL.len());
+    }
+
+    #[test]
+    fn help_is_one_short_line_and_the_documentation_explains_every_name() {
+        let document = include_str!("../../docs/statistics.md");
+        let names = Counter::ALL.iter().map(|c| c.name()).chain(DropReason::ALL.iter().map(|r| r.name()));
+        for name in names {
+            assert!(document.contains(&format!("| `{name}` |")), "docs/statistics.md lacks `{name}`");
+        }
+        for reason in DropReason::ALL {
+            let help = reason.help();
+            assert!(!help.is_empty() && help.len() <= 46 && !help.contains('\n'), "{help}");
+        }
     }
 }

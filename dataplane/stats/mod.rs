@@ -4,8 +4,13 @@
 //! board. Every counter has one writer, so no instruction on the hot path is locked.
 
 mod counter;
+mod final_report;
+mod grid;
+mod json;
+mod rate;
 pub mod report;
 pub mod sample;
+mod table;
 mod tally;
 
 pub use counter::{Counter, DropReason};

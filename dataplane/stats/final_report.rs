@@ -1,0 +1,157 @@
+//! The report at the end: what was carried, what was lost and why, and whether the books balance.
+
+use super::grid::{Grid, Side, clip};
+use super::rate::grouped;
+use super::sample::Sample;
+use super::table::{counts_by_node, is_beyond_frames};
+use super::{Counter, Tally};
+use Side::{Left, Right};
+
+/// Longest name shown.
+const NAME_MAX: usize = 16;
+
+/// The report; drops in red if `color`. `unclean` is what could not be taken down.
+pub(super) fn final_report(last: &Sample, unclean: &[String], color: bool) -> String {
+    let nodes = nodes(last);
+    let mut out = format!("isthmus ran {:.1} s\n\n", last.at_ms as f64 / 1000.0);
+    for block in [carried(&nodes), drops(&nodes, color), balances(&nodes), verdicts(&nodes)] {
+        if !block.is_empty() {
+            out.push_str(&block);
+            out.push('\n');
+        }
+    }
+    out.push_str(&pools(last));
+    for line in unclean {
+        out.push_str(&format!("unclean: {line}\n"));
+    }
+    out
+}
+
+/// A node with the counts of all its workers.
+struct Node<'a> {
+    name: String,
+    service: &'a str,
+    counts: Tally,
+}
+
+fn nodes(sample: &Sample) -> Vec<Node<'_>> {
+    let node = |(name, counts): (&str, Tally)| {
+        let service = sample.workers.iter().find(|w| w.node == name).map_or("", |w| w.service);
+        Node { name: clip(name, NAME_MAX), service, counts }
+    };
+    counts_by_node(sample).into_iter().map(node).collect()
+}
+
+fn carried(nodes: &[Node<'_>]) -> String {
+    let mut grid = Grid::new([
+        ("node", Left),
+        ("service", Left),
+        ("from port", Right),
+        ("to port", Right),
+        ("sent", Right),
+        ("received", Right),
+        ("dropped", Right),
+    ]);
+    for n in nodes {
+        let relay = |c| if n.service == "relay" { grouped(n.counts.value(c)) } else { "-".into() };
+        grid.row([
+            n.name.clone(),
+            n.service.into(),
+            grouped(n.counts.value(Counter::RxFrames)),
+            grouped(n.counts.value(Counter::TxFrames)),
+            relay(Counter::FramesSent),
+            relay(Counter::FramesReceived),
+            grouped(n.counts.all_drops()),
+        ]);
+    }
+    grid.text()
+}
+
+fn drops(nodes: &[Node<'_>], color: bool) -> String {
+    let columns = [("drops at", Left), ("reason", Left), ("total", Right), ("because", Left)];
+    let mut grid = Grid::new(columns).red(color);
+    for n in nodes {
+        for (reason, total) in n.counts.drops() {
+            grid.row([n.name.clone(), reason.name().into(), grouped(total), reason.help().into()]);
+        }
+    }
+    if grid.is_empty() { "no drops\n".into() } else { grid.text() }
+}
+
+/// Frames that entered a relay against those that left it or were dropped, both ways together: which way a frame
+/// went that a dry pool or the drain stopped is not counted.
+fn balances(nodes: &[Node<'_>]) -> String {
+    let line = |n: &Node<'_>| format!("balance of {}: {}\n", n.name, balance(&n.counts));
+    nodes.iter().filter(|n| n.service == "relay").map(line).collect()
+}
+
+fn balance(counts: &Tally) -> String {
+    let value = |c| counts.value(c);
+    let dropped: u64 = counts.drops().filter(|(r, _)| !is_beyond_frames(*r)).map(|(_, n)| n).sum();
+    let entered = [(value(Counter::RxFrames), "from port"), (value(Counter::FramesReceived), "from peer")];
+    let left =
+        [(value(Counter::FramesSent), "sent"), (value(Counter::TxFrames), "to port"), (dropped, "dropped")];
+    let sum = |terms: &[(u64, &str)]| terms.iter().map(|t| i128::from(t.0)).sum::<i128>();
+    let verdict = match sum(&entered) - sum(&left) {
+        0 => "balanced".into(),
+        lost @ 1.. => format!("{lost} unaccounted for"),
+        gained => format!("{} too many", -gained),
+    };
+    format!("{} = {}: {verdict}", terms(&entered), terms(&left))
+}
+
+/// The terms of a sum that are not 0.
+fn terms(all: &[(u64, &str)]) -> String {
+    let shown: Vec<String> =
+        all.iter().filter(|t| t.0 > 0).map(|(n, what)| format!("{} {what}", grouped(*n))).collect();
+    if shown.is_empty() { "0".into() } else { shown.join(" + ") }
+}
+
+fn verdicts(nodes: &[Node<'_>]) -> String {
+    let line = |n: &Node<'_>| format!("sink {}: {}\n", n.name, verdict(&n.counts));
+    nodes.iter().filter(|n| n.service == "sink").map(line).collect()
+}
+
+/// What a sink says of the frames it saw. Frames lost behind the last one of a flow are beyond its knowledge.
+fn verdict(counts: &Tally) -> String {
+    let wrong = [
+        (counts.value(Counter::Missing), "missing"),
+        (counts.value(Counter::OutOfOrder), "out of order"),
+        (counts.value(Counter::Duplicates), "duplicates"),
+        (counts.value(Counter::Corrupt), "corrupt"),
+        (counts.value(Counter::Foreign), "foreign"),
+    ];
+    let verified = counts.value(Counter::FramesVerified);
+    let seen = counts.value(Counter::RxFrames);
+    if wrong.iter().any(|w| w.0 > 0) {
+        return format!("{} verified, BAD: {}", grouped(verified), terms(&wrong).replace(" + ", ", "));
+    }
+    match (verified, seen) {
+        (0, 0) => "saw no frame".into(),
+        (0, _) => format!("{} frames seen, not verified", grouped(seen)),
+        _ => format!("{} verified, in order, none missing: good", grouped(verified)),
+    }
+}
+
+/// Whether every buffer is back in its pool.
+fn pools(last: &Sample) -> String {
+    let all = last.pools.len();
+    let short: Vec<String> = last
+        .pools
+        .iter()
+        .filter(|p| p.available < p.capacity)
+        .map(|p| {
+            format!("{} has {} of {}", clip(&p.name, 26), grouped_size(p.available), grouped_size(p.capacity))
+        })
+        .collect();
+    match (all, short.len()) {
+        (0, _) => String::new(),
+        (1, 0) => "pools: full\n".into(),
+        (_, 0) => format!("pools: all {all} are full\n"),
+        (_, n) => format!("pools: {n} of {all} not full: {}\n", short.join(", ")),
+    }
+}
+
+fn grouped_size(n: usize) -> String {
+    grouped(n as u64)
+}

@@ -1,0 +1,103 @@
+//! Columns that line up.
+
+/// Width that tables keep to where their contents allow.
+const WIDTH: usize = 80;
+const RED: &str = "\x1b[31m";
+const PLAIN: &str = "\x1b[0m";
+
+/// Side of a column that lines up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Side {
+    /// Text.
+    Left,
+    /// Numbers.
+    Right,
+}
+
+/// Rows under a heading, each column as wide as its widest cell.
+#[derive(Debug)]
+pub(super) struct Grid<const N: usize> {
+    sides: [Side; N],
+    rows: Vec<[String; N]>,
+    /// Rows below the heading are red.
+    red: bool,
+}
+
+impl<const N: usize> Grid<N> {
+    /// A grid with a heading and no rows.
+    pub(super) fn new(columns: [(&str, Side); N]) -> Self {
+        Grid { sides: columns.map(|c| c.1), rows: vec![columns.map(|c| c.0.to_owned())], red: false }
+    }
+
+    /// The same with its rows in red.
+    pub(super) fn red(self, red: bool) -> Self {
+        Grid { red, ..self }
+    }
+
+    /// Adds a row.
+    pub(super) fn row(&mut self, cells: [String; N]) {
+        self.rows.push(cells);
+    }
+
+    /// True without rows.
+    pub(super) fn is_empty(&self) -> bool {
+        self.rows.len() == 1
+    }
+
+    /// The lines, with an end of line each; nothing at all without rows.
+    pub(super) fn text(&self) -> String {
+        if self.is_empty() {
+            return String::new();
+        }
+        let widths: [usize; N] =
+            std::array::from_fn(|i| self.rows.iter().map(|r| r[i].chars().count()).max().unwrap_or(0));
+        let wide = widths.iter().sum::<usize>() + 2 * (N - 1) <= WIDTH;
+        let gap = if wide { "  " } else { " " };
+        let mut out = String::new();
+        for (number, row) in self.rows.iter().enumerate() {
+            let cells: [String; N] = std::array::from_fn(|i| match self.sides[i] {
+                Side::Left => format!("{:<1$}", row[i], widths[i]),
+                Side::Right => format!("{:>1$}", row[i], widths[i]),
+            });
+            let line = cells.join(gap);
+            let line = line.trim_end();
+            if self.red && number > 0 {
+                out.push_str(&format!("{RED}{line}{PLAIN}\n"));
+            } else {
+                out.push_str(&format!("{line}\n"));
+            }
+        }
+        out
+    }
+}
+
+/// Text of others for a terminal: no control characters, and a `~` in the place of what goes beyond `max`.
+pub(super) fn clip(text: &str, max: usize) -> String {
+    let clean = text.chars().map(|c| if c.is_control() { '?' } else { c });
+    if text.chars().count() <= max {
+        return clean.collect();
+    }
+    clean.take(max - 1).chain(['~']).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn columns_line_up() {
+        let mut grid = Grid::new([("name", Side::Left), ("n", Side::Right)]);
+        assert_eq!(grid.text(), "");
+        grid.row(["a".into(), "10".into()]);
+        grid.row(["longer".into(), "7".into()]);
+        assert_eq!(grid.text(), "name     n\na       10\nlonger   7\n");
+        assert_eq!(grid.red(true).text().matches(RED).count(), 2);
+    }
+
+    #[test]
+    fn text_of_others_cannot_move_the_cursor() {
+        assert_eq!(clip("a\x1b[2Jb", 10), "a?[2Jb");
+        assert_eq!(clip("0123456789", 5), "0123~");
+        assert_eq!(clip("01234", 5), "01234");
+    }
+}

@@ -1,0 +1,180 @@
+//! The live table: what runs, at which rate, and what is lost.
+
+use super::grid::{Grid, Side, clip};
+use super::rate::{Rates, gigabits, grouped, seconds, short, three_digits};
+use super::sample::{PathSample, Sample};
+use super::{DropReason, Tally};
+use Side::{Left, Right};
+use std::collections::BTreeMap;
+
+/// Most paths that get a line each; more are counted by node and state.
+const PATHS_SHOWN: usize = 12;
+/// Longest name shown.
+const NAME_MAX: usize = 12;
+/// Longest name of a peer shown.
+const PEER_MAX: usize = 30;
+
+/// The table of `now`, with rates since `before`; drops in red if `color`.
+pub(super) fn table(now: &Sample, before: &Sample, color: bool) -> String {
+    let seconds = seconds(now.at_ms, before.at_ms);
+    let up = now.at_ms as f64 / 1000.0;
+    let mut out = format!("isthmus  up {up:.1} s, rates of the last {seconds:.1} s\n\n");
+    let blocks = [
+        workers(now, before, seconds),
+        paths(now),
+        ports(now, before, seconds),
+        drops(now, before, seconds, color),
+    ];
+    for block in blocks.iter().filter(|b| !b.is_empty()) {
+        out.push_str(block);
+        out.push('\n');
+    }
+    out.push_str(&emptiest_pool(now));
+    out
+}
+
+fn workers(now: &Sample, before: &Sample, seconds: f64) -> String {
+    let mut grid = Grid::new([
+        ("worker", Left),
+        ("service", Left),
+        ("lcore", Right),
+        ("rx/s", Right),
+        ("tx/s", Right),
+        ("sent/s", Right),
+        ("recv/s", Right),
+        ("Gb/s", Right),
+        ("busy %", Right),
+        ("cyc/frame", Right),
+    ]);
+    for (i, w) in now.workers.iter().enumerate() {
+        let r = Rates::between(&w.counts, before.workers.get(i).map(|w| &w.counts), seconds);
+        let relay = |rate| if w.service == "relay" { short(rate) } else { "-".into() };
+        let or_dash = |value: Option<f64>, text: fn(f64) -> String| value.map_or("-".into(), text);
+        grid.row([
+            format!("{}/{}", clip(&w.node, NAME_MAX), w.worker),
+            w.service.into(),
+            w.lcore.to_string(),
+            short(r.rx),
+            short(r.tx),
+            relay(r.sent),
+            relay(r.received),
+            three_digits(r.gbps),
+            or_dash(r.busy, |v| format!("{v:.1}")),
+            or_dash(r.cycles, short),
+        ]);
+    }
+    grid.text()
+}
+
+fn paths(now: &Sample) -> String {
+    if now.paths.len() > PATHS_SHOWN {
+        return paths_by_state(now);
+    }
+    let mut grid = Grid::new([
+        ("path", Left),
+        ("state", Left),
+        ("qp", Right),
+        ("peer qp", Right),
+        ("connections", Right),
+        ("peer", Left),
+    ]);
+    let number = |qpn: Option<u32>| qpn.map_or("-".into(), |n| format!("{n:#x}"));
+    for p in &now.paths {
+        grid.row([
+            format!("{}/{}.{}", clip(&p.node, NAME_MAX), p.worker, p.path),
+            p.state.into(),
+            number(p.qpn),
+            number(p.peer_qpn),
+            p.connections.to_string(),
+            peer(p),
+        ]);
+    }
+    grid.text()
+}
+
+fn peer(path: &PathSample) -> String {
+    path.peer.as_deref().map_or("-".into(), |p| clip(p, PEER_MAX))
+}
+
+fn paths_by_state(now: &Sample) -> String {
+    let mut groups = BTreeMap::new();
+    for p in &now.paths {
+        *groups.entry((clip(&p.node, NAME_MAX), p.state, peer(p))).or_insert(0u64) += 1;
+    }
+    let mut grid = Grid::new([("node", Left), ("paths", Right), ("state", Left), ("peer", Left)]);
+    for ((node, state, peer), n) in groups {
+        grid.row([node, n.to_string(), state.into(), peer]);
+    }
+    grid.text()
+}
+
+fn ports(now: &Sample, before: &Sample, seconds: f64) -> String {
+    let mut grid = Grid::new([
+        ("port", Left),
+        ("link", Left),
+        ("rx/s", Right),
+        ("tx/s", Right),
+        ("rx Gb/s", Right),
+        ("tx Gb/s", Right),
+        ("missed", Right),
+        ("no mbuf", Right),
+        ("errors", Right),
+    ]);
+    for (i, p) in now.ports.iter().enumerate() {
+        let earlier = before.ports.get(i).cloned().unwrap_or_default();
+        let per_second = |now: u64, before: u64| short(now.saturating_sub(before) as f64 / seconds);
+        let bits = |now: u64, before: u64| three_digits(gigabits(now.saturating_sub(before), seconds));
+        grid.row([
+            clip(&p.name, NAME_MAX),
+            if p.link_up { "up" } else { "down" }.into(),
+            per_second(p.rx_packets, earlier.rx_packets),
+            per_second(p.tx_packets, earlier.tx_packets),
+            bits(p.rx_bytes, earlier.rx_bytes),
+            bits(p.tx_bytes, earlier.tx_bytes),
+            short(p.rx_missed as f64),
+            short(p.rx_no_mbuf as f64),
+            short((p.rx_errors + p.tx_errors) as f64),
+        ]);
+    }
+    grid.text()
+}
+
+fn drops(now: &Sample, before: &Sample, seconds: f64, color: bool) -> String {
+    let earlier = counts_by_node(before);
+    let columns = [("drops at", Left), ("reason", Left), ("per second", Right), ("total", Right)];
+    let mut grid = Grid::new(columns).red(color);
+    for (node, tally) in counts_by_node(now) {
+        for (reason, total) in tally.drops() {
+            let before = earlier.iter().find(|e| e.0 == node).map_or(0, |e| e.1.dropped(reason));
+            let rate = short(total.saturating_sub(before) as f64 / seconds);
+            grid.row([clip(node, NAME_MAX), reason.name().into(), rate, grouped(total)]);
+        }
+    }
+    if grid.is_empty() { "no drops\n".into() } else { grid.text() }
+}
+
+/// What all workers of a node counted, in the order of the nodes.
+pub(super) fn counts_by_node(sample: &Sample) -> Vec<(&str, Tally)> {
+    let mut nodes: Vec<(&str, Tally)> = Vec::new();
+    for w in &sample.workers {
+        match nodes.iter_mut().find(|n| n.0 == w.node) {
+            Some(node) => node.1.merge(&w.counts),
+            None => nodes.push((&w.node, w.counts.clone())),
+        }
+    }
+    nodes
+}
+
+fn emptiest_pool(now: &Sample) -> String {
+    let share = |p: &super::sample::PoolSample| p.available as f64 / p.capacity.max(1) as f64;
+    let Some(pool) = now.pools.iter().min_by(|a, b| share(a).total_cmp(&share(b))) else {
+        return String::new();
+    };
+    let (free, all) = (grouped(pool.available as u64), grouped(pool.capacity as u64));
+    format!("emptiest pool  {}: {free} of {all} buffers free\n", clip(&pool.name, 26))
+}
+
+/// True for a reason that counts what never became a frame of this worker.
+pub(super) fn is_beyond_frames(reason: DropReason) -> bool {
+    matches!(reason, DropReason::LostInTransit | DropReason::Malformed | DropReason::StaleGeneration)
+}
