@@ -212,8 +212,8 @@ mod tests {
         }
 
         #[test]
-        fn any_text_parses_or_fails(text in "\\PC*") {
-            let _ = text.parse::<Cidr>();
+        fn any_text_parses_or_fails(text in prop::collection::vec(any::<char>(), 0..40)) {
+            let _ = String::from_iter(text).parse::<Cidr>();
         }
     }
 }

@@ -81,6 +81,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg_attr(miri, ignore = "too many comparisons for an interpreter")]
     fn memory_is_bounded() {
         let mut generations = Generations::default();
         for n in 0..3 * MAX_REMEMBERED {
