@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 
 /// The command, in the root of the project so that paths are as a user writes them.
 fn isthmus(args: &[&str]) -> Output {
@@ -195,4 +195,44 @@ fn devices_lists_a_virtual_device() {
     assert_eq!(port["rx_queues"], 1024);
     assert!(port["mac"].as_str().unwrap().len() == 17, "{value}");
     assert!(value.get("rdma").is_some() || value.get("rdma_error").is_some(), "{value}");
+}
+
+const CAPTURE: &str = "tests/data/roce/rxe61-ipv6.pcap";
+
+#[test]
+fn decode_tells_a_capture() {
+    let words = said(&["decode", CAPTURE]);
+    assert!(words.contains("RC_SEND_ONLY") && words.contains("Conversation 1"), "{words}");
+    let frames = said(&["decode", "--frames", CAPTURE]);
+    assert!(frames.contains("RC_SEND_ONLY") && !frames.contains("Conversation 1"), "{frames}");
+    for line in said(&["decode", "--json", CAPTURE]).lines() {
+        let frame: serde_json::Value = serde_json::from_str(line).unwrap();
+        for key in ["frame", "src", "dst", "opcode", "opcode_value", "dest_qpn", "psn", "icrc", "payload_len"]
+        {
+            assert!(!frame[key].is_null(), "{key} in {line}");
+        }
+    }
+}
+
+#[test]
+fn decode_refuses_what_is_no_capture() {
+    let (code, printed) = failed(&["decode", "Cargo.toml"]);
+    assert_eq!((code, printed.lines().count()), (1, 1), "{printed}");
+    assert!(printed.starts_with("Cargo.toml: "), "{printed}");
+    assert_eq!(failed(&["decode", "--frames", "--conversations", CAPTURE]).0, 2);
+}
+
+/// `isthmus decode big.pcap | head`.
+#[test]
+fn a_reader_that_leaves_is_no_failure() {
+    let mut child = Command::new(env!("CARGO_BIN_EXE_isthmus"))
+        .args(["decode", "tests/data/roce/rxe61-ipv4.pcap"])
+        .current_dir(env!("CARGO_MANIFEST_DIR"))
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    drop(child.stdout.take());
+    let output = child.wait_with_output().unwrap();
+    assert_eq!((output.status.code(), text(&output.stderr)), (Some(0), String::new()));
 }
