@@ -3,7 +3,7 @@
 use super::case::Case;
 use super::session::{A, B, Link, Session, all_rights};
 use super::{Features, Rig, contents, pattern};
-use crate::types::QpType;
+use crate::types::{Pmtu, QpType};
 use crate::wr::{Done, Op, OpKind, Received};
 
 pub(super) fn cases<R: Rig>() -> Vec<Case<R>> {
@@ -12,6 +12,7 @@ pub(super) fn cases<R: Rig>() -> Vec<Case<R>> {
         Case::always("rc_write", |r| writes(r, QpType::Rc)),
         Case::always("rc_read", reads),
         Case::always("rc_atomics", atomics),
+        Case::always("rc_every_pmtu", every_pmtu),
         Case::unless("rc_send_inv", needs_inv, send_inv),
         Case::unless("uc_send", needs_uc, |r| sends(r, QpType::Uc)),
         Case::unless("uc_write", needs_uc, |r| writes(r, QpType::Uc)),
@@ -134,6 +135,33 @@ fn atomics<R: Rig>(rig: &mut R) {
     assert!(memory[..8].iter().chain(&memory[16..]).all(|b| *b == 0), "the neighbours are untouched");
     s.quiet();
     s.tear_down(&pair);
+    s.finish();
+}
+
+/// SEND, WRITE and READ of a few packets at each path MTU the link carries.
+fn every_pmtu<R: Rig>(rig: &mut R) {
+    let mut s = Session::open(rig);
+    let region = s.region(B, s.features.max_message, all_rights());
+    let most = s.features.pmtu;
+    for pmtu in Pmtu::ALL.into_iter().filter(|p| *p <= most) {
+        let mut link = Link::new(QpType::Rc, &s.features);
+        link.pmtu = pmtu;
+        let pair = s.connect(&link);
+        for extra in [0, 1, pmtu.bytes() as usize - 1] {
+            let len = (2 * pmtu.bytes() as usize + extra).min(s.features.max_message);
+            let bytes = pattern(extra as u64 + 1, len);
+            let slice = region.slice(0, len as u32).expect("inside");
+            let r = s.recv(B, pair.qp[B], len);
+            let sent = s.send(A, pair.qp[A], Op::Send, &bytes);
+            let written = s.send(A, pair.qp[A], Op::Write(slice), &bytes);
+            let read = s.fetch(A, pair.qp[A], Op::Read(slice));
+            assert_eq!(contents(&s.wait_ok(B, r).buf), bytes, "{len} bytes at PMTU {pmtu}");
+            s.wait_ok(A, sent);
+            s.wait_ok(A, written);
+            assert_eq!(contents(&s.wait_ok(A, read).buf), bytes, "{len} bytes at PMTU {pmtu}");
+        }
+        s.tear_down(&pair);
+    }
     s.finish();
 }
 

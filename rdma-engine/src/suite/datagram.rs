@@ -6,7 +6,7 @@ use super::session::{A, B, Link, Pair, Session};
 use super::{Features, Rig};
 use crate::transport::{Device, Transport};
 use crate::types::QpType;
-use crate::wr::{Cookie, Done, Op, OpKind, QpId, SendWr, Status, UdDest};
+use crate::wr::{Cookie, Done, Op, OpKind, QpId, SendWr, SrqId, Status, UdDest};
 
 pub(super) fn cases<R: Rig>() -> Vec<Case<R>> {
     vec![
@@ -15,6 +15,7 @@ pub(super) fn cases<R: Rig>() -> Vec<Case<R>> {
         Case::unless("ud_lost_without_receive_or_key", needs_ud, lost),
         Case::unless("ud_overlong_is_lost", needs_lossy_overlong, overlong),
         Case::unless("ud_flush_in_err", needs_ud, flushed),
+        Case::unless("ud_shared_receives", needs_ud_srq, shared_receives),
     ]
 }
 
@@ -24,6 +25,10 @@ pub(super) fn needs_ud(f: &Features) -> Option<&'static str> {
 
 fn needs_lossy_overlong(f: &Features) -> Option<&'static str> {
     needs_ud(f).or((!f.lossy_overlong).then_some("an over-long message breaks the queue pair"))
+}
+
+fn needs_ud_srq(f: &Features) -> Option<&'static str> {
+    needs_ud(f).or_else(|| super::queues::needs_srq(f))
 }
 
 /// Posts a datagram.
@@ -132,5 +137,27 @@ fn flushed<R: Rig>(rig: &mut R) {
         (0..3u8).map(|i| (send(&mut s, A, pair.qp[A], Op::Send, &[i], dest), Status::WrFlushErr)).collect();
     s.wait_all(A, &sends);
     s.tear_down(&pair);
+    s.finish();
+}
+
+/// Datagrams to two queue pairs take their receives from one queue; each names its sender.
+fn shared_receives<R: Rig>(rig: &mut R) {
+    let mut s = Session::open_with(rig, &super::queues::shared_worker());
+    let mut link = Link::new(QpType::Ud, &s.features);
+    link.srq[B] = Some(SrqId(0));
+    let pairs = [s.connect(&link), s.connect(&link)];
+    let dests = pairs.map(|pair| s.ud_dest(A, &pair, link.qkey));
+    let posted: Vec<_> = (0..8).map(|_| s.recv_shared(B, SrqId(0), 128)).collect();
+    for i in 0..8usize {
+        let (k, bytes) = (i % 3 % 2, [i as u8; 33]);
+        let c = send(&mut s, A, pairs[k].qp[A], Op::Send, &bytes, dests[k]);
+        let got = s.wait(B, 1).pop().expect("one");
+        assert!(got.status == Status::Success && posted.contains(&got.cookie));
+        assert_eq!((got.qp, contents(&got.buf)), (pairs[k].qp[B], bytes.to_vec()));
+        let Done::Received(received) = got.done else { panic!("{:?} for a receive", got.done) };
+        assert_eq!(received.source.map(|source| source.qpn), Some(pairs[k].qpn[A]));
+        s.wait_ok(A, c);
+    }
+    pairs.iter().for_each(|p| s.tear_down(p));
     s.finish();
 }

@@ -24,7 +24,7 @@ fn needs_exact_depth(f: &Features) -> Option<&'static str> {
     (!f.exact_depth).then_some("queues are deeper than asked for")
 }
 
-fn needs_srq(f: &Features) -> Option<&'static str> {
+pub(super) fn needs_srq(f: &Features) -> Option<&'static str> {
     (!f.srq).then_some("no shared receive queues")
 }
 
@@ -80,7 +80,7 @@ fn room<R: Rig>(rig: &mut R) {
     s.finish();
 }
 
-fn shared_worker() -> WorkerSpec {
+pub(super) fn shared_worker() -> WorkerSpec {
     WorkerSpec {
         cqs: vec![CqSpec { depth: 1024, events: false }],
         srqs: vec![SrqSpec { depth: 32, sge: 16 }],

@@ -15,10 +15,12 @@ pub(super) fn cases<R: Rig>() -> Vec<Case<R>> {
     vec![Case::always("rc_soak", soak)]
 }
 
-/// Receives kept posted at each end.
-const RECEIVES: usize = 32;
-/// Requests in flight at most from each end.
-const WINDOW: usize = 24;
+/// Receives kept posted at each end of a pair.
+const RECEIVES: usize = 16;
+/// Requests in flight at most from each end of a pair.
+const WINDOW: usize = 16;
+/// Pairs of queue pairs at work at once.
+const PAIRS: usize = 2;
 /// Pieces the remote region is cut into; the first 8 hold one atomic cell each.
 const PLACES: usize = 24;
 
@@ -34,6 +36,7 @@ struct Asked {
 /// One direction: what `from` asks of the other end, and what the other end's memory must hold.
 struct Direction {
     from: usize,
+    pair: Pair,
     rng: Rng,
     left: u32,
     region: Region,
@@ -49,13 +52,14 @@ struct Direction {
 }
 
 impl Direction {
-    fn new<R: Rig>(s: &Session<'_, R>, from: usize) -> Self {
+    fn new<R: Rig>(s: &Session<'_, R>, from: usize, pair: Pair, number: u64) -> Self {
         let place_len = s.features.max_message.next_multiple_of(8);
         let region = s.region(1 - from, PLACES * place_len, all_rights());
         Direction {
             from,
-            rng: Rng::new(s.features.seed * 2 + from as u64),
-            left: s.features.soak_ops,
+            pair,
+            rng: Rng::new(s.features.seed * 1024 + number),
+            left: s.features.soak_ops / PAIRS as u32,
             shadow: vec![0; PLACES * place_len],
             region,
             place_len,
@@ -97,7 +101,7 @@ impl Direction {
     }
 
     /// Keeps receives posted at the far end, in chains of random shape.
-    fn feed<R: Rig>(&mut self, s: &mut Session<'_, R>, pair: &Pair) {
+    fn feed<R: Rig>(&mut self, s: &mut Session<'_, R>) {
         let to = 1 - self.from;
         while self.posted.len() < RECEIVES {
             let room = s.ends[to].pool.buf_room();
@@ -105,12 +109,12 @@ impl Direction {
             let segments = least + self.rng.below(16 - least + 1).min(2);
             let wr = RecvWr { buf: empty_chain(&s.ends[to].pool, segments), cookie: s.cookie() };
             self.posted.push_back(wr.cookie);
-            assert!(s.ends[to].transport.post_recv(pair.qp[to], wr).is_ok(), "the receive is taken");
+            assert!(s.ends[to].transport.post_recv(self.pair.qp[to], wr).is_ok(), "the receive is taken");
         }
     }
 
     /// Posts one random request, and applies it to the shadow.
-    fn ask<R: Rig>(&mut self, s: &mut Session<'_, R>, pair: &Pair) {
+    fn ask<R: Rig>(&mut self, s: &mut Session<'_, R>) {
         let (op, bytes, returns, place) = match self.rng.below(7) {
             0 | 1 if self.arriving.len() < RECEIVES / 2 => self.message(s),
             2 if self.arriving.len() < RECEIVES / 2 => {
@@ -142,7 +146,7 @@ impl Direction {
         let overwrites = !op.fills_buffer() && self.reading[place] > 0;
         let fence = overwrites || self.rng.once_in(10);
         let wr = SendWr { fence, solicited: self.rng.once_in(2), ..SendWr::new(op, buf, cookie) };
-        s.post(self.from, pair.qp[self.from], wr);
+        s.post(self.from, self.pair.qp[self.from], wr);
         self.asked.push_back(Asked { cookie, op, returns, place });
         self.left -= 1;
     }
@@ -211,29 +215,38 @@ impl Direction {
     }
 }
 
+/// Gives a completion at `end` to the direction it belongs to.
+fn hand_out<B: crate::buf::Buf>(ways: &mut [Direction], end: usize, c: &Completion<B>) {
+    let sent = matches!(c.done, Done::Sent(_));
+    let from = if sent { end } else { 1 - end };
+    let way = ways.iter_mut().find(|w| w.from == from && w.pair.qp[end] == c.qp);
+    let way = way.expect("a completion of one of the pairs");
+    if sent { way.asked_done(c) } else { way.arrived(c) }
+}
+
 fn soak<R: Rig>(rig: &mut R) {
     let mut s = Session::open(rig);
     let link = Link::new(QpType::Rc, &s.features);
-    let pair = s.connect(&link);
-    let mut ways = [Direction::new(&s, A), Direction::new(&s, B)];
+    let pairs = [(); PAIRS].map(|()| s.connect(&link));
+    let mut ways = vec![];
+    for (pair, from) in pairs.iter().flat_map(|p| [(*p, A), (*p, B)]) {
+        ways.push(Direction::new(&s, from, pair, ways.len() as u64));
+    }
     let mut last = s.now();
     while !ways.iter().all(Direction::finished) {
         for way in &mut ways {
-            way.feed(&mut s, &pair);
+            way.feed(&mut s);
             let burst = 1 + way.rng.below(8);
             for _ in 0..burst {
                 if way.left > 0 && way.asked.len() < WINDOW {
-                    way.ask(&mut s, &pair);
+                    way.ask(&mut s);
                 }
             }
         }
         s.step();
         for end in [A, B] {
             for c in std::mem::take(&mut s.ends[end].done) {
-                match c.done {
-                    Done::Sent(_) => ways[end].asked_done(&c),
-                    Done::Received(_) => ways[1 - end].arrived(&c),
-                }
+                hand_out(&mut ways, end, &c);
                 last = s.now();
             }
         }
@@ -243,9 +256,12 @@ fn soak<R: Rig>(rig: &mut R) {
     ways.iter().for_each(Direction::check_memory);
     for end in [A, B] {
         let c = s.ends[end].transport.counters();
-        assert_eq!((c.sends_completed, c.receives_completed), (ways[end].done[0], ways[1 - end].done[1]));
+        let total = |from: usize, i: usize| ways.iter().filter(|w| w.from == from).map(|w| w.done[i]).sum();
+        let want: (u64, u64) = (total(end, 0), total(1 - end, 1));
+        assert_eq!((c.sends_completed, c.receives_completed), want);
         assert_eq!((c.sends_posted, c.errors, c.flushed, c.stale), (c.sends_completed, 0, 0, 0));
     }
-    s.tear_down(&pair);
+    drop(ways);
+    pairs.iter().for_each(|p| s.tear_down(p));
     s.finish();
 }
