@@ -68,7 +68,7 @@ fn process(plan: &Plan) -> String {
         }
     };
     let interval = plan.stats.interval_s.map_or("at the end only".to_owned(), |s| format!("every {s} s"));
-    let telemetry = if plan.stats.telemetry { ", not yet on DPDK's telemetry socket" } else { "" };
+    let telemetry = if plan.stats.telemetry { ", and on DPDK's telemetry socket" } else { "" };
     let format = format!("{:?}", plan.stats.format).to_lowercase();
     facts(
         &[

@@ -7,7 +7,7 @@
 //! | devices, connections | `endpoints`, `fabric` |
 //! | services of the workers | `roles` |
 //! | the main lcore while workers run | `supervise`, `signals` |
-//! | figures for statistics | `sampling` |
+//! | figures for statistics | `sampling`, `telemetry` |
 //!
 //! Everything is taken down in the reverse order, and a pool that is not full at the end is reported.
 
@@ -20,6 +20,7 @@ mod roles;
 mod sampling;
 mod signals;
 mod supervise;
+mod telemetry;
 
 pub use endpoints::VerbsEndpoint;
 pub use error::RunError;
@@ -125,6 +126,7 @@ where
     }
     let policy = idle_policy(plan.poll);
     let mut supervisor = Supervisor::new(plan, clock, &running, &pools, boards, mailboxes, controls);
+    let commands = plan.stats.telemetry.then(|| telemetry::register(eal, &supervisor.latest()));
     eal.scope(|scope| {
         for (id, roles) in lcores {
             let lcore = eal.worker_lcores().into_iter().find(|l| l.id == u32::from(id));
@@ -137,6 +139,7 @@ where
     })?;
     let leaked: u64 = devices.iter().flatten().map(Endpoint::leaked).sum();
     let report = supervisor.finish();
+    drop(commands);
     drop(devices);
     drop(running);
     report.conclude(&pools, leaked)

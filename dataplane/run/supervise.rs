@@ -8,6 +8,7 @@ use crate::control::Endpoint;
 use crate::plan::{Plan, PlanService};
 use crate::stats::report::Reporter;
 use crate::stats::sample::Sample;
+use crate::stats::telemetry::Latest;
 use crate::stats::{Board, Counter};
 use crate::worker::{Mailbox, Order, Report};
 use dpdk_bind::Mempool;
@@ -23,6 +24,8 @@ const NAP_MS: u64 = 5;
 const GOODBYE_NS: u64 = 500_000_000;
 /// Quiet time after which sinks are taken to have seen everything.
 const SETTLE_NS: u64 = 200_000_000;
+/// Age of the figures on the telemetry socket.
+const TELEMETRY_NS: u64 = 1_000_000_000;
 
 /// Where a worker's figures are.
 pub(super) struct WorkerPlace {
@@ -56,6 +59,9 @@ pub(super) struct Supervisor<'a, D: Endpoint> {
     /// Frames that all sources together make, if each of them has an end.
     goal: Option<u64>,
     last: Sample,
+    /// What the telemetry socket shows, and when that is due to be renewed.
+    latest: Arc<Latest>,
+    renew_at: Time,
     unclean: Vec<String>,
 }
 
@@ -95,8 +101,15 @@ impl<'a, D: Endpoint> Supervisor<'a, D> {
             drain_ns: u64::from(plan.drain.timeout_ms) * 1_000_000,
             goal: goal(plan),
             last: Sample::default(),
+            latest: Arc::default(),
+            renew_at: if plan.stats.telemetry { Time(0) } else { Time::NEVER },
             unclean: Vec::new(),
         }
+    }
+
+    /// Where the newest figures are to be found, by whichever thread.
+    pub(super) fn latest(&self) -> Arc<Latest> {
+        Arc::clone(&self.latest)
     }
 
     fn now(&self) -> Time {
@@ -164,6 +177,11 @@ impl<'a, D: Endpoint> Supervisor<'a, D> {
         if self.reporter.is_due(now) {
             self.sample(now);
             self.reporter.show(&self.last);
+        }
+        if now >= self.renew_at {
+            self.renew_at = now.after_ns(TELEMETRY_NS);
+            self.sample(now);
+            self.latest.publish(self.last.clone());
         }
         self.nap(signals, now);
     }

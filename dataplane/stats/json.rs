@@ -67,6 +67,7 @@ pub(super) fn port(p: &PortSample) -> Value {
     })
 }
 
-fn pool(p: &PoolSample) -> Value {
+/// A pool.
+pub(super) fn pool(p: &PoolSample) -> Value {
     json!({ "name": p.name, "capacity": p.capacity, "available": p.available })
 }

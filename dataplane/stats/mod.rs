@@ -12,6 +12,7 @@ pub mod report;
 pub mod sample;
 mod table;
 mod tally;
+pub mod telemetry;
 
 pub use counter::{Counter, DropReason};
 pub use tally::{Board, Snapshot, Tally};

@@ -17,6 +17,8 @@ use dpdk_sys as sys;
 
 use crate::eal::{Eal, lock};
 
+pub use encode::clean_name;
+
 /// Most commands of this crate in one process. (DPDK has room for 64, its own included.)
 pub const COMMANDS_MAX: usize = 24;
 

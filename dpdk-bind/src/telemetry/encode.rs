@@ -184,8 +184,8 @@ fn as_text(value: &Value) -> Cow<'_, str> {
     }
 }
 
-/// DPDK refuses other characters in names.
-fn clean_name(name: &str) -> String {
+/// A name as it stands in a dictionary: characters other than letters, digits, `/` and `_` become `_`.
+pub fn clean_name(name: &str) -> String {
     let clean = |c: char| if c.is_ascii_alphanumeric() || c == '/' || c == '_' { c } else { '_' };
     name.chars().map(clean).collect()
 }
