@@ -100,8 +100,13 @@ impl Host {
 
     fn create(&self, scenario: &Scenario) -> Qp {
         let depth = scenario.depth;
-        let caps =
-            QpCaps { send_depth: depth, recv_depth: depth, send_sge: 4, recv_sge: 4, ..QpCaps::default() };
+        let caps = QpCaps {
+            send_depth: depth,
+            recv_depth: depth,
+            send_sge: scenario.send_sge,
+            recv_sge: 4,
+            ..QpCaps::default()
+        };
         let srq = scenario.srq.then_some(SrqId(0));
         self.device.create_qp(0, &QpSpec { kind: scenario.kind, caps, srq, cq: 0 }).expect("a queue pair")
     }

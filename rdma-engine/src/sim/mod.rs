@@ -10,6 +10,7 @@
 
 pub mod flow;
 pub mod host;
+pub mod huge;
 pub mod network;
 mod oracle;
 pub mod rig;

@@ -41,6 +41,8 @@ pub struct Scenario {
     pub quantum: u16,
     /// Payload from which on frames are kept.
     pub copybreak: u16,
+    /// Segments of a send.
+    pub send_sge: u16,
     /// Frames that one flush may send.
     pub burst: usize,
     /// Buffers for frames.
@@ -94,6 +96,7 @@ impl Scenario {
             window: rng.pick(&[1, 2, 7, 32, 256]),
             quantum: rng.pick(&[1, 3, 16]),
             copybreak: rng.pick(&[0, 1, 256, 5000]),
+            send_sge: 4,
             burst: rng.pick(&[1, 4, 32]),
             frames: rng.pick(&[2, 64, 512]),
             shared_ppm: rng.pick(&[0, 0, 200_000]),

@@ -33,8 +33,13 @@ impl Congestion {
         true
     }
 
-    /// Takes the notification that is due.
+    /// A notification is due.
     #[inline]
+    pub(crate) fn is_due(&self) -> bool {
+        self.due
+    }
+
+    /// Takes the notification that is due.
     pub(crate) fn take_due(&mut self) -> bool {
         std::mem::take(&mut self.due)
     }

@@ -94,35 +94,30 @@ impl<B: Buf> Qp<B> {
         if self.path.as_ref().is_some_and(|p| !p.resolved) && !self.await_path(shared, now) {
             return Turn::Idle;
         }
-        for _ in 0..shared.config.quantum.max(1) {
-            if egress.room() == 0 {
-                return Turn::Sent;
+        let mut left = shared.config.quantum.max(1);
+        while left > 0 && egress.room() > 0 && (self.congestion.is_due() || self.responder.owes()) {
+            match self.pay(shared, egress) {
+                Turn::Sent => left -= 1,
+                Turn::Idle => break,
+                Turn::Dry => return Turn::Dry,
             }
-            match self.send_one(shared, now, egress) {
-                Turn::Sent => {}
+        }
+        while left > 0 && egress.room() > 0 {
+            match self.send_request(shared, now, egress) {
+                Turn::Sent => left -= 1,
                 other => return other,
             }
         }
         Turn::Sent
     }
 
+    /// Sends something that is owed to the peer: a congestion notification, or the next answer.
     #[inline]
-    fn send_one<P: Pool<Buf = B>>(
-        &mut self,
-        shared: &mut Shared<P>,
-        now: Time,
-        egress: &mut impl Egress<B>,
-    ) -> Turn {
+    fn pay<P: Pool<Buf = B>>(&mut self, shared: &mut Shared<P>, egress: &mut impl Egress<B>) -> Turn {
         if self.congestion.take_due() {
             return self.send_notification(shared, egress);
         }
-        if self.responder.owes() {
-            match self.send_answer(shared, egress) {
-                Turn::Idle => {}
-                other => return other,
-            }
-        }
-        self.send_request(shared, now, egress)
+        self.send_answer(shared, egress)
     }
 
     #[cold]

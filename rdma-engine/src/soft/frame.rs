@@ -24,9 +24,9 @@ pub(crate) fn build<P: Pool, H: ExtendedHeaders>(
     let (payload, tail) = rest.split_at_mut(len);
     // Any identification will do, as nothing is fragmented; the PSN makes captures easier to read.
     let id = bth.psn.value() as u16;
-    template.write_headers(headers, len, id, bth.with_migrated(true), extended);
+    let written = template.write_headers(headers, len, id, bth.with_migrated(true), extended);
     put(payload);
-    let seal = if icrc { template.seal(headers, [&*payload]) } else { Tail::new(pad, [0; 4]) };
+    let seal = if icrc { written.seal([&*payload]) } else { Tail::new(pad, [0; 4]) };
     tail.copy_from_slice(seal.as_bytes());
     Some(buf)
 }

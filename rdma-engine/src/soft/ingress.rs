@@ -11,30 +11,8 @@ use super::qp::Qp;
 use super::shared::Shared;
 use super::ud::on_management;
 use crate::buf::{Buf, Pool, copy_out};
-use crate::types::{Gid, QpType, Qpn, Time};
-use crate::wire::{Bth, Mac, Operation, RoceFrame, Transport, pkeys_match};
-
-/// What is kept of the headers below the BTH.
-#[derive(Clone, Copy)]
-struct Lower {
-    source: Gid,
-    destination: Gid,
-    source_mac: Mac,
-    marked: bool,
-}
-
-impl Lower {
-    #[inline]
-    fn of(frame: &RoceFrame<'_>) -> Self {
-        let network = &frame.datagram.network;
-        Lower {
-            source: network.source(),
-            destination: network.destination(),
-            source_mac: frame.link.ethernet.source,
-            marked: network.congestion_experienced(),
-        }
-    }
-}
+use crate::types::{QpType, Qpn, Time};
+use crate::wire::{Bth, Mac, RoceFrame, Transport, pkeys_match};
 
 impl<P: Pool> SoftTransport<P> {
     /// Takes a frame.
@@ -48,19 +26,31 @@ impl<P: Pool> SoftTransport<P> {
             Ok(view) => view,
             Err(error) => return self.shared.soft.malformed[error as usize] += 1,
         };
-        let (packet, lower, bth) = (Arrived::new(&view), Lower::of(&view), *view.bth());
-        if bth.dest_qpn.qpn() == Qpn::GSI {
-            return self.take_management(&bth, packet, lower, frame);
-        }
-        let slot = self.layout.slot(bth.dest_qpn.qpn());
+        let (packet, qpn) = (Arrived::new(&view), view.bth().dest_qpn.qpn());
+        let slot = self.layout.slot(qpn);
         let qp = self.qps.get_mut(slot).and_then(Option::as_mut);
-        let Some(qp) = qp.filter(|q| q.number.qpn == bth.dest_qpn.qpn()) else {
-            return self.shared.drop(DropReason::UnknownQp);
+        let Some(qp) = qp.filter(|q| q.number.qpn == qpn) else {
+            return self.take_other(qpn, packet, frame);
         };
-        if let Err(reason) = admit(qp, &self.shared, &bth, packet, lower, &view) {
-            return self.shared.drop(reason);
+        let shared = &mut self.shared;
+        if let Err(reason) = admit(qp, shared, packet, &view) {
+            return shared.drop(reason);
         }
-        qp.deliver(&mut self.shared, now, packet, frame, lower);
+        if view.datagram.network.congestion_experienced() {
+            qp.on_marked(shared, now);
+        }
+        match qp.spec.kind {
+            QpType::Ud => {
+                let source = view.datagram.network.source();
+                qp.on_datagram(shared, packet, frame, source);
+            }
+            _ => {
+                if !qp.path.as_ref().is_some_and(|p| p.resolved) {
+                    qp.learn(shared, view.link.ethernet.source);
+                }
+                qp.receive(shared, now, packet, frame);
+            }
+        }
     }
 
     /// Joins a frame that lies in several pieces.
@@ -72,26 +62,28 @@ impl<P: Pool> SoftTransport<P> {
         Some(joined)
     }
 
+    /// A frame for no queue pair of ours: a datagram for the general services interface, or nothing.
     #[cold]
-    fn take_management(&mut self, bth: &Bth, packet: Arrived, lower: Lower, frame: P::Buf) {
+    fn take_other(&mut self, qpn: Qpn, packet: Arrived, frame: P::Buf) {
         let shared = &mut self.shared;
-        let reason = if packet.info.transport != Transport::Ud {
+        let Ok(view) = RoceFrame::parse(frame.first()) else { return };
+        let network = &view.datagram.network;
+        let reason = if qpn != Qpn::GSI {
+            DropReason::UnknownQp
+        } else if packet.info.transport != Transport::Ud {
             DropReason::WrongTransport
-        } else if !shared.gids.contains(&lower.destination) {
+        } else if !shared.gids.contains(&network.destination()) {
             DropReason::Address
-        } else if !pkeys_match(bth.pkey.get(), Bth::DEFAULT_PKEY) {
+        } else if !pkeys_match(view.bth().pkey.get(), Bth::DEFAULT_PKEY) {
             DropReason::Pkey
-        } else if shared.config.icrc && !icrc_ok(frame.first()) {
+        } else if shared.config.icrc && !view.icrc_ok() {
             DropReason::Icrc
         } else {
-            return on_management(shared, packet, frame, lower.source);
+            let source = network.source();
+            return on_management(shared, packet, frame, source);
         };
         shared.drop(reason);
     }
-}
-
-fn icrc_ok(bytes: &[u8]) -> bool {
-    RoceFrame::parse(bytes).is_ok_and(|view| view.icrc_ok())
 }
 
 /// Everything that can be said about a packet without the state of a connection.
@@ -99,54 +91,44 @@ fn icrc_ok(bytes: &[u8]) -> bool {
 fn admit<P: Pool>(
     qp: &Qp<P::Buf>,
     shared: &Shared<P>,
-    bth: &Bth,
     packet: Arrived,
-    lower: Lower,
     view: &RoceFrame<'_>,
 ) -> Result<(), DropReason> {
-    let cnp = packet.info.transport == Transport::Cnp && qp.spec.kind != QpType::Ud;
-    if packet.info.transport != qp.transport() && !cnp {
-        return Err(DropReason::WrongTransport);
-    }
+    let network = &view.datagram.network;
     let known = match &qp.path {
         // The address vector: packets of a connection come from its peer and nobody else.
-        Some(path) => path.peer == lower.source && path.local == lower.destination,
-        None => qp.spec.kind == QpType::Ud && shared.gids.contains(&lower.destination),
+        Some(path) => path.is_of(network),
+        None => qp.spec.kind == QpType::Ud && shared.gids.contains(&network.destination()),
     };
+    if packet.info.transport != qp.transport()
+        && (packet.info.transport != Transport::Cnp || qp.spec.kind == QpType::Ud)
+    {
+        return Err(DropReason::WrongTransport);
+    }
     if !known {
         return Err(if qp.state.answers() { DropReason::Address } else { DropReason::State });
     }
-    if !pkeys_match(bth.pkey.get(), Bth::DEFAULT_PKEY) {
+    if !pkeys_match(view.bth().pkey.get(), Bth::DEFAULT_PKEY) {
         return Err(DropReason::Pkey);
     }
     if shared.config.icrc && !view.icrc_ok() { Err(DropReason::Icrc) } else { Ok(()) }
 }
 
 impl<B: Buf> Qp<B> {
-    #[inline]
-    fn deliver<P: Pool<Buf = B>>(
-        &mut self,
-        shared: &mut Shared<P>,
-        now: Time,
-        packet: Arrived,
-        frame: B,
-        lower: Lower,
-    ) {
-        if self.path.as_ref().is_some_and(|p| !p.resolved) {
-            self.learn(shared, lower.source_mac);
-        }
-        if lower.marked && self.congestion.on_marked(now, shared.config.cnp_interval_ns) {
+    /// A frame of the peer was marked "congestion experienced".
+    #[cold]
+    fn on_marked<P: Pool<Buf = B>>(&mut self, shared: &mut Shared<P>, now: Time) {
+        if self.path.is_some() && self.congestion.on_marked(now, shared.config.cnp_interval_ns) {
             self.wake(shared);
         }
-        if packet.info.operation == Operation::CongestionNotification {
-            shared.soft.cnps += 1;
-            self.congestion.on_notification();
-            return shared.tell(Event::Congestion(self.id));
-        }
-        if self.spec.kind == QpType::Ud {
-            return self.on_datagram(shared, packet, frame, lower.source);
-        }
-        self.receive(shared, now, packet, frame);
+    }
+
+    /// The peer told that our frames met congestion.
+    #[cold]
+    pub(crate) fn on_notification<P: Pool<Buf = B>>(&mut self, shared: &mut Shared<P>) {
+        shared.soft.cnps += 1;
+        self.congestion.on_notification();
+        shared.tell(Event::Congestion(self.id));
     }
 
     /// The peer's frame tells its MAC address, or that of the router it came through.

@@ -32,6 +32,7 @@ mod endpoint;
 mod event;
 mod flush;
 mod frame;
+mod fuzz;
 mod ingress;
 mod landing;
 mod management;
@@ -57,6 +58,8 @@ pub use counters::{DropReason, SoftCounters};
 pub use device::{PatternRegion, SoftDevice, SoftQp};
 pub use endpoint::SoftTransport;
 pub use event::Event;
+#[doc(hidden)]
+pub use fuzz::ingress as fuzz_ingress;
 pub use pattern::Pattern;
 pub use region::Pd;
 

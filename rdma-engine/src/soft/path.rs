@@ -2,21 +2,40 @@
 
 use super::config::{SoftConfig, SoftError};
 use crate::qp::AddressVector;
-use crate::types::{Gid, Qpn, Time};
-use crate::wire::{HeaderTemplate, Mac, Route, rxe_source_port};
+use crate::types::{Qpn, Time};
+use crate::wire::{HeaderTemplate, Mac, Network, Route, rxe_source_port};
 use std::collections::HashMap;
 use std::net::IpAddr;
 
 /// Neighbours remembered at most; more are refused, which only costs another question.
 const MAX_NEIGHBOURS: usize = 65_536;
 
+/// The two addresses of a path, as they stand in headers.
+#[derive(Clone, Copy, Debug)]
+enum Ends {
+    V4 { peer: [u8; 4], local: [u8; 4] },
+    V6 { peer: [u8; 16], local: [u8; 16] },
+}
+
+impl Ends {
+    fn new(peer: IpAddr, local: IpAddr) -> Option<Self> {
+        match (peer, local) {
+            (IpAddr::V4(peer), IpAddr::V4(local)) => {
+                Some(Ends::V4 { peer: peer.octets(), local: local.octets() })
+            }
+            (IpAddr::V6(peer), IpAddr::V6(local)) => {
+                Some(Ends::V6 { peer: peer.octets(), local: local.octets() })
+            }
+            _ => None,
+        }
+    }
+}
+
 /// The way to a peer.
 #[derive(Clone, Debug)]
 pub(crate) struct Path {
-    /// Our address.
-    pub(crate) local: Gid,
-    /// The peer's address.
-    pub(crate) peer: Gid,
+    /// The peer's address and ours.
+    ends: Ends,
     /// Headers below the BTH; valid once `resolved`.
     pub(crate) template: HeaderTemplate,
     route: Route,
@@ -43,9 +62,20 @@ impl Path {
             flow_label: av.flow_label & 0x000F_FFFF,
             source_port: av.udp_source_port.unwrap_or(rxe_source_port(qpn)),
         };
-        let template = HeaderTemplate::new(&route).ok_or(SoftError::Family { peer, local })?;
-        let (local, peer) = (local.into(), av.gid);
-        Ok(Path { local, peer, template, route, resolved: false, waiting_since: Time::NEVER })
+        let family = || SoftError::Family { peer, local };
+        let template = HeaderTemplate::new(&route).ok_or_else(family)?;
+        let ends = Ends::new(peer, local).ok_or_else(family)?;
+        Ok(Path { ends, template, route, resolved: false, waiting_since: Time::NEVER })
+    }
+
+    /// True if a packet came along this path: from the peer, to us.
+    #[inline]
+    pub(crate) fn is_of(&self, network: &Network<'_>) -> bool {
+        match (&self.ends, network) {
+            (Ends::V4 { peer, local }, Network::V4(ip)) => ip.source == *peer && ip.destination == *local,
+            (Ends::V6 { peer, local }, Network::V6(ip)) => ip.source == *peer && ip.destination == *local,
+            _ => false,
+        }
     }
 
     /// The peer's IP address.

@@ -33,10 +33,14 @@ impl Pattern {
         BASE
     }
 
+    /// After so many bytes the pattern starts anew.
+    pub const PERIOD: u64 = 1 << 23;
+
     /// The byte at `offset`.
     #[inline]
     pub const fn byte(offset: u64) -> u8 {
-        (offset ^ (offset >> 8) ^ (offset >> 16) ^ (offset >> 24)) as u8
+        let offset = offset % Self::PERIOD;
+        (offset ^ (offset >> 8) ^ (offset >> 16)) as u8
     }
 
     /// Bytes written so far, retransmissions included.

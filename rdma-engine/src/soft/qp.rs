@@ -16,7 +16,7 @@ use crate::buf::{Buf, Pool};
 use crate::mem::Access;
 use crate::qp::{Change, InitAttr, QpSpec, QpState, RtrAttr, RtsAttr};
 use crate::types::{QpType, Qpn, Time};
-use crate::wire::{Bth, Opcode};
+use crate::wire::{Bth, Opcode, Operation};
 use crate::wr::{QpId, Status};
 
 /// A queue pair, in or out of service. Boxed, so that it can change hands.
@@ -185,6 +185,7 @@ impl<B: Buf> Qp<B> {
             self.first_packet(shared);
         }
         match self.spec.kind {
+            _ if packet.info.operation == Operation::CongestionNotification => self.on_notification(shared),
             QpType::Rc if packet.info.is_response() => self.on_response(shared, now, packet, frame),
             QpType::Rc => self.on_request(shared, packet, frame),
             QpType::Uc => self.on_unreliable(shared, packet, frame),

@@ -25,12 +25,14 @@ impl<B: Buf> Qp<B> {
         egress: &mut impl Egress<B>,
     ) -> Turn {
         let r = &mut self.responder;
-        let first = r.replay.pending().map(|e| e.first.advance(e.next));
-        match (first, r.owed) {
+        let pending = r.replay.pending().copied();
+        match (pending, r.owed) {
             (None, None) => Turn::Idle,
+            (Some(exchange), None) => self.send_exchange(shared, egress, &exchange),
             // A long answer holds back acknowledgements of what came after it.
-            (Some(psn), Some((owed, _))) if psn.is_before(owed) => self.send_exchange(shared, egress),
-            (Some(_), None) => self.send_exchange(shared, egress),
+            (Some(exchange), Some((owed, _))) if exchange.first.advance(exchange.next).is_before(owed) => {
+                self.send_exchange(shared, egress, &exchange)
+            }
             (_, Some((psn, syndrome))) => self.send_acknowledge(shared, egress, psn, syndrome),
         }
     }
@@ -61,22 +63,18 @@ impl<B: Buf> Qp<B> {
         &mut self,
         shared: &mut Shared<P>,
         egress: &mut impl Egress<B>,
+        exchange: &Exchange,
     ) -> Turn {
-        let Some(&mut exchange) = self.responder.replay.pending() else { return Turn::Idle };
         let Some(path) = &self.path else { return Turn::Idle };
         let psn = exchange.first.advance(exchange.next);
         let built = match exchange.asked {
-            Asked::Read { .. } => self.build_response(shared, path, &exchange, psn),
-            Asked::Atomic { original } => {
-                Ok(self.build_atomic_answer(shared, path, &exchange, psn, original))
-            }
+            Asked::Read { .. } => self.build_response(shared, path, exchange, psn),
+            Asked::Atomic { original } => Ok(self.build_atomic_answer(shared, path, exchange, psn, original)),
         };
         match built {
             Ok(Some(frame)) => {
                 super::super::requester::push(shared, egress, frame);
-                if let Some(exchange) = self.responder.replay.pending() {
-                    exchange.sent();
-                }
+                self.responder.replay.sent();
                 Turn::Sent
             }
             Ok(None) => Turn::Dry,

@@ -125,6 +125,18 @@ impl Replay {
         None
     }
 
+    /// The next packet of the oldest pending exchange was sent.
+    #[inline]
+    pub(super) fn sent(&mut self) {
+        let slot = self.slot(self.cursor);
+        if let Some(exchange) = &mut self.slots[slot] {
+            exchange.sent();
+            if !exchange.is_pending() {
+                self.cursor = self.cursor.wrapping_add(1);
+            }
+        }
+    }
+
     /// The exchange that `psn` belongs to, and which packet of it that is.
     pub(super) fn find(&self, psn: Psn) -> Option<(u32, Exchange, u32)> {
         (0..self.len()).rev().find_map(|back| {
