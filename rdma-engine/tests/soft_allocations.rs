@@ -36,7 +36,7 @@ static ALLOCATOR: Counting = Counting;
 fn nothing_is_allocated_once_everything_is_set_up() {
     let mut pair = Pair::new(SlabPool::new(4096));
     let kinds = [OpKind::Send, OpKind::Write, OpKind::Read, OpKind::FetchAdd];
-    let mut round = |pair: &mut Pair, lose: u64| {
+    let round = |pair: &mut Pair, lose: u64| {
         for kind in kinds {
             let slice = pair.slice(3000);
             let word = RemoteWord { addr: slice.addr, rkey: slice.rkey };

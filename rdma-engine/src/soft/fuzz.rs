@@ -152,7 +152,7 @@ impl Target {
         }
         let info = Opcode(opcode).info();
         // The headers are written as payload of a packet without any, then the opcode is put in.
-        let bth = Bth::new(Opcode(0x04), self.qps[which].1, psn).with_ack_request(len % 2 == 0);
+        let bth = Bth::new(Opcode(0x04), self.qps[which].1, psn).with_ack_request(len.is_multiple_of(2));
         let mut bytes = vec![0; body.len() + 128];
         let end = self.template.write_frame(&mut bytes, &body, 0, bth, &NoHeaders);
         bytes.truncate(end);
@@ -183,7 +183,7 @@ impl Target {
         if !op.fills_buffer() {
             fill(&mut buf, at.len as usize);
         }
-        let wr = SendWr { fence: at.len % 5 == 0, ..SendWr::new(op, buf, Cookie(0)) };
+        let wr = SendWr { fence: at.len.is_multiple_of(5), ..SendWr::new(op, buf, Cookie(0)) };
         drop(self.transport.post_send(self.qps[which].0, wr));
     }
 
