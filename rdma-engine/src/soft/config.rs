@@ -1,5 +1,6 @@
 //! What an endpoint is made with, and what set-up can refuse.
 
+use super::dcqcn::Dcqcn;
 use crate::mem::AccessError;
 use crate::qp::IllegalChange;
 use crate::types::Pmtu;
@@ -43,6 +44,9 @@ pub struct SoftConfig {
     pub quantum: u16,
     /// At most one congestion notification per queue pair in this time.
     pub cnp_interval_ns: u64,
+    /// Rate control by congestion notifications; `None` ignores them. With it connected queue pairs mark their frames as
+    /// capable of it (ECT), so that switches mark instead of dropping them.
+    pub dcqcn: Option<Dcqcn>,
     /// How long requests wait for the peer's MAC address before they fail.
     pub resolve_timeout_ns: u64,
     /// Take the peer's MAC address from its frames, once they have passed all checks.
@@ -67,6 +71,7 @@ impl SoftConfig {
             copybreak: 256,
             quantum: 16,
             cnp_interval_ns: 50_000,
+            dcqcn: Some(Dcqcn::new(100_000)),
             resolve_timeout_ns: 3_000_000_000,
             learn_neighbours: true,
             entropy: Entropy::System,

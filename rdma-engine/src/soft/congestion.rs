@@ -1,7 +1,10 @@
-//! Congestion: notifications sent for marked frames, and where their reception will steer the sender.
-//!
-//! A rate control (DCQCN) goes behind [`Congestion::on_notification`] and [`Congestion::may_send`].
+//! Congestion: notifications sent for marked frames, and the pace that those received dictate.
 
+use super::config::SoftConfig;
+use super::dcqcn::RateControl;
+use super::qp::Qp;
+use super::shared::Shared;
+use crate::buf::{Buf, Pool};
 use crate::types::Time;
 
 /// Congestion state of one queue pair.
@@ -11,13 +14,19 @@ pub(crate) struct Congestion {
     quiet_until: Time,
     /// A marked frame arrived; a notification is to be sent.
     due: bool,
-    /// Notifications received.
-    notifications: u64,
+    /// Frames wait for tokens until then; [`Time::NEVER`] if none does.
+    waits_until: Time,
+    rate: RateControl,
 }
 
 impl Default for Congestion {
     fn default() -> Self {
-        Congestion { quiet_until: Time(0), due: false, notifications: 0 }
+        Congestion {
+            quiet_until: Time(0),
+            due: false,
+            waits_until: Time::NEVER,
+            rate: RateControl::new(),
+        }
     }
 }
 
@@ -50,7 +59,59 @@ impl Congestion {
     }
 
     /// The peer told that our frames met congestion.
-    pub(crate) fn on_notification(&mut self) {
-        self.notifications += 1;
+    pub(crate) fn on_notification(&mut self, config: &SoftConfig, now: Time) {
+        if let Some(with) = &config.dcqcn {
+            self.rate.cut(with, now);
+        }
+    }
+
+    /// True if frames have to wait for tokens.
+    #[inline]
+    pub(crate) fn is_paced(&self) -> bool {
+        self.rate.is_limited()
+    }
+
+    /// A frame of so many bytes left.
+    #[inline]
+    pub(crate) fn sent(&mut self, config: &SoftConfig, now: Time, bytes: usize) {
+        if self.is_paced()
+            && let Some(with) = &config.dcqcn
+        {
+            self.rate.sent(with, now, bytes);
+        }
+    }
+
+    /// When frames that wait for tokens are to be looked at.
+    pub(crate) fn waits_until(&self) -> Time {
+        self.waits_until
+    }
+
+    /// The wait is over; true if there was one.
+    pub(crate) fn stop_waiting(&mut self, now: Time) -> bool {
+        let over = self.waits_until <= now;
+        if over {
+            self.waits_until = Time::NEVER;
+        }
+        over
+    }
+}
+
+impl<B: Buf> Qp<B> {
+    /// True if the next frame has no token yet; a timer is set for it.
+    #[inline]
+    pub(crate) fn has_to_wait<P: Pool<Buf = B>>(&mut self, shared: &mut Shared<P>, now: Time) -> bool {
+        self.congestion.is_paced() && self.wait_for_token(shared, now)
+    }
+
+    #[cold]
+    fn wait_for_token<P: Pool<Buf = B>>(&mut self, shared: &mut Shared<P>, now: Time) -> bool {
+        let Some(with) = &shared.config.dcqcn else { return false };
+        let at = self.congestion.rate.may_send_at(with, now);
+        if at <= now {
+            return false;
+        }
+        self.congestion.waits_until = at;
+        shared.timers.fire_by(self.id.slot, at);
+        true
     }
 }

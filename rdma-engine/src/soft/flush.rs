@@ -96,7 +96,7 @@ impl<B: Buf> Qp<B> {
         }
         let mut left = shared.config.quantum.max(1);
         while left > 0 && egress.room() > 0 && (self.congestion.is_due() || self.responder.owes()) {
-            match self.pay(shared, egress) {
+            match self.pay(shared, now, egress) {
                 Turn::Sent => left -= 1,
                 Turn::Idle => break,
                 Turn::Dry => return Turn::Dry,
@@ -113,11 +113,16 @@ impl<B: Buf> Qp<B> {
 
     /// Sends something that is owed to the peer: a congestion notification, or the next answer.
     #[inline]
-    fn pay<P: Pool<Buf = B>>(&mut self, shared: &mut Shared<P>, egress: &mut impl Egress<B>) -> Turn {
+    fn pay<P: Pool<Buf = B>>(
+        &mut self,
+        shared: &mut Shared<P>,
+        now: Time,
+        egress: &mut impl Egress<B>,
+    ) -> Turn {
         if self.congestion.take_due() {
             return self.send_notification(shared, egress);
         }
-        self.send_answer(shared, egress)
+        self.send_answer(shared, now, egress)
     }
 
     #[cold]

@@ -12,7 +12,7 @@ use super::shared::Shared;
 use super::ud::on_management;
 use crate::buf::{Buf, Pool, copy_out};
 use crate::types::{QpType, Qpn, Time};
-use crate::wire::{Bth, Mac, RoceFrame, Transport, pkeys_match};
+use crate::wire::{Bth, Mac, Operation, RoceFrame, Transport, pkeys_match};
 
 impl<P: Pool> SoftTransport<P> {
     /// Takes a frame.
@@ -36,7 +36,9 @@ impl<P: Pool> SoftTransport<P> {
         if let Err(reason) = admit(qp, shared, packet, &view) {
             return shared.drop(reason);
         }
-        if view.datagram.network.congestion_experienced() {
+        let notification = packet.info.operation == Operation::CongestionNotification;
+        // A notification that is marked itself is not answered, or two ends could go on for ever.
+        if view.datagram.network.congestion_experienced() && !notification {
             qp.on_marked(shared, now);
         }
         match qp.spec.kind {
@@ -125,9 +127,9 @@ impl<B: Buf> Qp<B> {
 
     /// The peer told that our frames met congestion.
     #[cold]
-    pub(crate) fn on_notification<P: Pool<Buf = B>>(&mut self, shared: &mut Shared<P>) {
+    pub(crate) fn on_notification<P: Pool<Buf = B>>(&mut self, shared: &mut Shared<P>, now: Time) {
         shared.soft.cnps += 1;
-        self.congestion.on_notification();
+        self.congestion.on_notification(&shared.config, now);
         shared.tell(Event::Congestion(self.id));
     }
 

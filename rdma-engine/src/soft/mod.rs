@@ -27,6 +27,7 @@ mod arrived;
 mod config;
 mod congestion;
 mod counters;
+mod dcqcn;
 mod device;
 mod endpoint;
 mod event;
@@ -54,6 +55,7 @@ mod uc;
 mod ud;
 
 pub use config::{Entropy, SoftConfig, SoftError};
+pub use dcqcn::Dcqcn;
 pub use counters::{DropReason, SoftCounters};
 pub use device::{PatternRegion, SoftDevice, SoftQp};
 pub use endpoint::SoftTransport;

@@ -10,6 +10,10 @@ use std::net::IpAddr;
 /// Neighbours remembered at most; more are refused, which only costs another question.
 const MAX_NEIGHBOURS: usize = 65_536;
 
+/// The bits of the traffic class for explicit congestion notification, and their value ECT(0).
+const ECN: u8 = 3;
+const ECN_CAPABLE: u8 = 2;
+
 /// The two addresses of a path, as they stand in headers.
 #[derive(Clone, Copy, Debug)]
 enum Ends {
@@ -75,6 +79,14 @@ impl Path {
             (Ends::V4 { peer, local }, Network::V4(ip)) => ip.source == *peer && ip.destination == *local,
             (Ends::V6 { peer, local }, Network::V6(ip)) => ip.source == *peer && ip.destination == *local,
             _ => false,
+        }
+    }
+
+    /// From now on its frames say that their sender heeds congestion marks.
+    pub(crate) fn heed_marks(&mut self) {
+        self.route.traffic_class = self.route.traffic_class & !ECN | ECN_CAPABLE;
+        if let Some(template) = HeaderTemplate::new(&self.route) {
+            self.template = template;
         }
     }
 

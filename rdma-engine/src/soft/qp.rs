@@ -103,7 +103,11 @@ impl<B: Buf> Qp<B> {
             return Err(SoftError::PathMtu { pmtu: attr.pmtu, most });
         }
         limit("min_rnr_timer", attr.min_rnr_timer.into(), 31)?;
-        self.path = Some(Path::new(config, &attr.path, self.number.qpn)?);
+        let mut path = Path::new(config, &attr.path, self.number.qpn)?;
+        if config.dcqcn.is_some() {
+            path.heed_marks();
+        }
+        self.path = Some(path);
         self.dest_qpn = attr.dest_qpn;
         self.pmtu = attr.pmtu.bytes();
         self.responder.ready(attr);
@@ -124,6 +128,7 @@ impl<B: Buf> Qp<B> {
         self.responder = Responder::new();
         self.receives = ReceiveQueue::new(&self.spec);
         self.path = None;
+        self.congestion = Congestion::default();
         self.established = false;
         self.ask_again = Time::NEVER;
     }
@@ -185,7 +190,9 @@ impl<B: Buf> Qp<B> {
             self.first_packet(shared);
         }
         match self.spec.kind {
-            _ if packet.info.operation == Operation::CongestionNotification => self.on_notification(shared),
+            _ if packet.info.operation == Operation::CongestionNotification => {
+                self.on_notification(shared, now);
+            }
             QpType::Rc if packet.info.is_response() => self.on_response(shared, now, packet, frame),
             QpType::Rc => self.on_request(shared, packet, frame),
             QpType::Uc => self.on_unreliable(shared, packet, frame),

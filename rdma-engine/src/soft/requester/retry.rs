@@ -115,7 +115,10 @@ impl<B: Buf> Qp<B> {
             self.requester.went_back = None;
             self.retry(shared);
         }
-        let deadline = self.requester.next_deadline().min(self.ask_again);
+        if self.congestion.stop_waiting(now) {
+            self.wake(shared);
+        }
+        let deadline = self.requester.next_deadline().min(self.ask_again).min(self.congestion.waits_until());
         shared.timers.fire_by(self.id.slot, deadline);
     }
 }

@@ -104,13 +104,15 @@ impl<B: Buf> Qp<B> {
         if self.state != QpState::Rts && (self.state != QpState::Sqd || r.is_held()) {
             return Turn::Idle;
         }
-        match self.spec.kind {
-            QpType::Rc => self.send_reliable(shared, now, egress),
-            QpType::Uc => self.send_unreliable(shared, egress),
-            QpType::Ud => match wqe.ud {
-                Some(to) => self.send_datagram(shared, now, to, egress),
-                None => Turn::Idle,
-            },
+        let ud = wqe.ud;
+        if self.has_to_wait(shared, now) {
+            return Turn::Idle;
+        }
+        match (self.spec.kind, ud) {
+            (QpType::Rc, _) => self.send_reliable(shared, now, egress),
+            (QpType::Uc, _) => self.send_unreliable(shared, now, egress),
+            (QpType::Ud, Some(to)) => self.send_datagram(shared, now, to, egress),
+            (QpType::Ud, None) => Turn::Idle,
         }
     }
 
@@ -122,7 +124,9 @@ impl<B: Buf> Qp<B> {
     ) -> Turn {
         let (r, Some(path)) = (&self.requester, &self.path) else { return Turn::Idle };
         let Some(wqe) = r.ring.entry(r.send).filter(|w| r.may_send(w)) else { return Turn::Idle };
-        let due = r.due(wqe, self.pmtu);
+        let mut due = r.due(wqe, self.pmtu);
+        // At a slow pace the packet that would ask comes too late for the timer.
+        due.ack_request |= self.congestion.is_paced();
         let Some(frame) = self.build(shared, path, wqe, &due) else { return Turn::Dry };
         let (packets, fills) = (wqe.packets, wqe.op.fills_buffer());
         let psns = if fills { packets - due.index } else { 1 };
@@ -130,6 +134,7 @@ impl<B: Buf> Qp<B> {
             shared.soft.retransmitted += 1;
             shared.soft.reads_resumed += u64::from(fills && due.index > 0);
         }
+        self.congestion.sent(&shared.config, now, frame.len());
         push(shared, egress, frame);
         let r = &mut self.requester;
         r.sent(&due, psns, packets, fills);
@@ -143,6 +148,7 @@ impl<B: Buf> Qp<B> {
     fn send_unreliable<P: Pool<Buf = B>>(
         &mut self,
         shared: &mut Shared<P>,
+        now: Time,
         egress: &mut impl Egress<B>,
     ) -> Turn {
         let (r, Some(path)) = (&self.requester, &self.path) else { return Turn::Idle };
@@ -150,6 +156,7 @@ impl<B: Buf> Qp<B> {
         let due = Due { ack_request: false, ..r.due(wqe, self.pmtu) };
         let Some(frame) = self.build(shared, path, wqe, &due) else { return Turn::Dry };
         let packets = wqe.packets;
+        self.congestion.sent(&shared.config, now, frame.len());
         push(shared, egress, frame);
         self.requester.sent(&due, 1, packets, false);
         if due.position.ends() {

@@ -9,7 +9,7 @@ use super::check::Fault;
 use super::replay::{Asked, Exchange};
 use crate::buf::{Buf, Egress, Pool};
 use crate::mem::Access;
-use crate::types::Psn;
+use crate::types::{Psn, Time};
 use crate::wire::{Aeth, AethAtomicAck, AtomicAckEth, NakCode, NoHeaders, Opcode, Position, Syndrome};
 use zerocopy::big_endian::U64;
 
@@ -22,16 +22,17 @@ impl<B: Buf> Qp<B> {
     pub(crate) fn send_answer<P: Pool<Buf = B>>(
         &mut self,
         shared: &mut Shared<P>,
+        now: Time,
         egress: &mut impl Egress<B>,
     ) -> Turn {
         let r = &mut self.responder;
         let pending = r.replay.pending().copied();
         match (pending, r.owed) {
             (None, None) => Turn::Idle,
-            (Some(exchange), None) => self.send_exchange(shared, egress, &exchange),
+            (Some(exchange), None) => self.send_exchange(shared, now, egress, &exchange),
             // A long answer holds back acknowledgements of what came after it.
             (Some(exchange), Some((owed, _))) if exchange.first.advance(exchange.next).is_before(owed) => {
-                self.send_exchange(shared, egress, &exchange)
+                self.send_exchange(shared, now, egress, &exchange)
             }
             (_, Some((psn, syndrome))) => self.send_acknowledge(shared, egress, psn, syndrome),
         }
@@ -62,9 +63,13 @@ impl<B: Buf> Qp<B> {
     fn send_exchange<P: Pool<Buf = B>>(
         &mut self,
         shared: &mut Shared<P>,
+        now: Time,
         egress: &mut impl Egress<B>,
         exchange: &Exchange,
     ) -> Turn {
+        if self.has_to_wait(shared, now) {
+            return Turn::Idle;
+        }
         let Some(path) = &self.path else { return Turn::Idle };
         let psn = exchange.first.advance(exchange.next);
         let built = match exchange.asked {
@@ -73,6 +78,7 @@ impl<B: Buf> Qp<B> {
         };
         match built {
             Ok(Some(frame)) => {
+                self.congestion.sent(&shared.config, now, frame.len());
                 super::super::requester::push(shared, egress, frame);
                 self.responder.replay.sent();
                 Turn::Sent
