@@ -129,6 +129,17 @@ impl Buf for Packet {
     fn filled(&mut self, n: usize) {
         assert!(self.is_empty() && self.0.set_len(n), "{n} bytes cannot have been received here");
     }
+
+    #[inline]
+    fn free_all(bufs: impl Iterator<Item = Self>) {
+        let mut burst = Burst::<64>::new();
+        for packet in bufs {
+            if let Err(mbuf) = burst.push(packet.0) {
+                burst.clear();
+                burst.push(mbuf).unwrap_or_else(|_| unreachable!("it is empty"));
+            }
+        }
+    }
 }
 
 /// The chain without its first `n` bytes; segments emptied at the front are freed but for the last.

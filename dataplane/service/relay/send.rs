@@ -50,7 +50,7 @@ impl<B: Buf> Relay<B> {
                 self.held.push(waiting);
             }
         }
-        self.spent.clear();
+        B::free_all(self.spent.drain(..));
         for path in 0..self.paths.len() {
             self.close_message(ctx, path);
         }
