@@ -1,4 +1,4 @@
-//! A running soft endpoint allocates nothing: not for requests, frames, completions, retransmissions or timers.
+//! The memory of soft endpoints: nothing is allocated once they run, and an idle queue pair costs little.
 #![allow(unsafe_code)] // reason: counting the allocator.
 
 #[path = "../benches/soft/slab.rs"]
@@ -6,24 +6,35 @@
 mod slab;
 mod soft_pair;
 
+use rdma_engine::qp::{AddressVector, BringUp, Change, InitAttr, QpCaps, QpSpec, RtrAttr, RtsAttr};
+use rdma_engine::soft::{SoftConfig, SoftDevice};
+use rdma_engine::transport::{CqSpec, Device, Transport, WorkerSpec};
+use rdma_engine::types::{Pmtu, Psn, QpType, Qpn};
+use rdma_engine::wire::Mac;
 use rdma_engine::wr::{Op, OpKind, RemoteSlice, RemoteWord};
 use slab::SlabPool;
-use soft_pair::Pair;
+use soft_pair::{Pair, ip, rights};
 use std::alloc::{GlobalAlloc, Layout, System};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::cell::Cell;
 
 struct Counting;
 
-static ALLOCATIONS: AtomicU64 = AtomicU64::new(0);
+thread_local! {
+    /// Allocations of this thread, and bytes it holds.
+    static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
+    static LIVE: Cell<i64> = const { Cell::new(0) };
+}
 
-// SAFETY: the system's allocator, counted.
+// SAFETY: the system's allocator, counted; the counters need no destructor and no memory.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
+        ALLOCATIONS.set(ALLOCATIONS.get() + 1);
+        LIVE.set(LIVE.get() + layout.size() as i64);
         // SAFETY: the caller's promise.
         unsafe { System.alloc(layout) }
     }
     unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
+        LIVE.set(LIVE.get() - layout.size() as i64);
         // SAFETY: the caller's promise.
         unsafe { System.dealloc(at, layout) }
     }
@@ -51,9 +62,53 @@ fn nothing_is_allocated_once_everything_is_set_up() {
     };
     round(&mut pair, 0);
     round(&mut pair, 50);
-    let before = ALLOCATIONS.load(Ordering::Relaxed);
+    let before = ALLOCATIONS.get();
     (0..5).for_each(|_| round(&mut pair, 0));
     (0..5).for_each(|_| round(&mut pair, 37));
-    assert_eq!(ALLOCATIONS.load(Ordering::Relaxed) - before, 0);
+    assert_eq!(ALLOCATIONS.get() - before, 0);
     assert!(pair.retransmitted() > 100, "frames were lost and sent again");
+}
+
+/// Bytes of a device and a worker for `max_qps`, with `count` queue pairs of this depth, connected and idle.
+fn bytes_of(max_qps: u16, count: usize, depth: u32) -> i64 {
+    let mut config = SoftConfig::new(Mac([2, 0, 0, 0, 0, 0]), vec![ip(0)]);
+    config.max_qps = max_qps;
+    let before = LIVE.get();
+    let device = SoftDevice::new(config, vec![SlabPool::new(0)]).expect("a device");
+    let cqs = vec![CqSpec { depth: 16, events: false }];
+    let worker = WorkerSpec { cqs, srqs: vec![], max_qps };
+    let mut transport = device.create_worker(0, &worker).expect("a worker");
+    let caps = QpCaps { send_depth: depth, recv_depth: depth, ..QpCaps::default() };
+    for _ in 0..count {
+        let spec = QpSpec { kind: QpType::Rc, caps, srq: None, cq: 0 };
+        let mut qp = device.create_qp(0, &spec).expect("a queue pair");
+        device.modify(&mut qp, &Change::Init(InitAttr { access: rights(), qkey: 0 })).expect("INIT");
+        let rtr = RtrAttr {
+            path: AddressVector::to(ip(1).into(), 0),
+            dest_qpn: Qpn::new(0x11),
+            rq_psn: Psn::new(0),
+            pmtu: Pmtu::B1024,
+            max_dest_rd_atomic: 1,
+            min_rnr_timer: 12,
+        };
+        let rts = RtsAttr { sq_psn: Psn::new(0), timeout: 14, retry_cnt: 7, rnr_retry: 7, max_rd_atomic: 1 };
+        let qp = BringUp::resume(&device, qp).rtr(rtr).expect("RTR").rts(rts).expect("RTS");
+        assert!(transport.attach(qp).is_ok());
+    }
+    let bytes = LIVE.get() - before;
+    drop((transport, device));
+    bytes
+}
+
+#[test]
+fn an_idle_queue_pair_takes_less_than_a_kibibyte_beyond_its_rings() {
+    let each = (bytes_of(4096, 4000, 1) - bytes_of(4096, 1000, 1)) / 3000;
+    let entries = (bytes_of(4096, 1000, 64) - bytes_of(4096, 1000, 1)) / 1000 / 63;
+    // The tables of a worker have a place for every queue pair it may get.
+    let places = (bytes_of(4096, 0, 1) - bytes_of(16, 0, 1)) / 4080;
+    println!(
+        "{each} bytes a queue pair, of which {entries} are one request and one receive; {places} in tables"
+    );
+    assert!(each - entries + places <= 1024, "{each} - {entries} + {places}");
+    assert!(entries <= 256);
 }

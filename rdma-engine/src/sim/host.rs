@@ -9,7 +9,7 @@ use crate::buf::{Buf, Pool};
 use crate::heap::{HeapBuf, HeapPool};
 use crate::mem::{Access, Arena, Backing, Region};
 use crate::qp::{AddressVector, BringUp, InitAttr, QpCaps, QpSpec, RtrAttr, RtsAttr};
-use crate::soft::{Entropy, Event, SoftConfig, SoftDevice, SoftTransport};
+use crate::soft::{Agreement, Entropy, Event, SoftConfig, SoftDevice, SoftTransport};
 use crate::transport::{CqSpec, Device, SrqSpec, Transport, WorkerSpec};
 use crate::types::{Gid, QpType, Qpn, Time};
 use crate::wr::{AhId, QpId, SrqId};
@@ -19,6 +19,8 @@ use std::net::IpAddr;
 pub const AREA: usize = 16 << 10;
 /// Words at the end of the memory that all queue pairs use.
 pub const SHARED_WORDS: usize = 2;
+/// Payload of packets above the standard.
+pub const JUMBO: u32 = 8192;
 /// Q_Key of datagrams.
 pub const QKEY: u32 = 0x1122_3344;
 
@@ -72,7 +74,10 @@ type Qp = <SoftDevice<HeapPool> as Device>::Qp;
 impl Host {
     fn new(scenario: &Scenario, end: usize) -> Self {
         let mut config = SoftConfig::new(mac(end), vec![ip(scenario, end)]);
-        config.ethernet_mtu = 4200;
+        config.ethernet_mtu = if scenario.jumbo { 9000 } else { 4200 };
+        config.jumbo_payload = if scenario.jumbo { JUMBO } else { 0 };
+        config.dcqcn = scenario.dcqcn;
+        config.recorder_frames = scenario.recorder_frames;
         config.max_qps = 8;
         config.max_regions = 8;
         config.max_ahs = 4;
@@ -80,7 +85,8 @@ impl Host {
         config.quantum = scenario.quantum;
         config.copybreak = scenario.copybreak;
         config.entropy = Entropy::Seed(scenario.seed ^ end as u64);
-        let frames = HeapPool::new(scenario.frames, 4400);
+        let frame = if scenario.jumbo { 9200 } else { 4400 };
+        let frames = HeapPool::new(scenario.frames, frame);
         let device = SoftDevice::new(config, vec![frames.clone()]).expect("a device");
         let cqs = vec![CqSpec { depth: 1024, events: false }];
         let srqs = vec![SrqSpec { depth: scenario.depth * scenario.pairs as u32, sge: 1 }];
@@ -93,7 +99,7 @@ impl Host {
             let peer = AddressVector::to(ip(scenario, 1 - end).into(), 0);
             device.create_ah(0, &peer).expect("a path")
         });
-        let (pool, receive) = (HeapPool::new(4096, 16 << 10), HeapPool::new(1 << 16, 4400));
+        let (pool, receive) = (HeapPool::new(4096, 16 << 10), HeapPool::new(1 << 16, frame));
         let (qps, qpns, held) = (vec![], vec![], vec![]);
         Host { device, transport, pool, receive, frames, region, qps, qpns, ah, held }
     }
@@ -130,6 +136,11 @@ impl Host {
             max_rd_atomic: scenario.rd_atomic,
         };
         let mut qp = up.pause();
+        let jumbo_payload = if scenario.jumbo { JUMBO } else { 0 };
+        let agreed = Agreement { selective_repeat: scenario.selective, jumbo_payload };
+        if scenario.kind == QpType::Rc {
+            self.device.agree(&mut qp, agreed).expect("what fits the port");
+        }
         let init = InitAttr { access: all_rights(), qkey: QKEY };
         self.device.modify(&mut qp, &crate::qp::Change::Init(init)).expect("INIT");
         let qp = BringUp::resume(&self.device, qp).rtr(rtr).expect("RTR").rts(rts).expect("RTS");

@@ -139,11 +139,13 @@ mod tests {
     const LEN: u32 = (16 << 20) + 5;
 
     #[test]
+    #[cfg_attr(miri, ignore = "16 MiB are too much for an interpreter")]
     fn a_long_write_crosses_a_lossy_network() {
         write(LEN, Pmtu::B4096, 2000).unwrap();
     }
 
     #[test]
+    #[cfg_attr(miri, ignore = "16 MiB are too much for an interpreter")]
     fn a_long_read_crosses_a_lossy_network() {
         read(LEN, Pmtu::B4096, 2000).unwrap();
     }

@@ -9,6 +9,7 @@
 //! production.
 
 pub mod flow;
+mod fuzz;
 pub mod host;
 pub mod huge;
 pub mod network;
@@ -17,9 +18,11 @@ pub mod rig;
 pub mod rng;
 mod run;
 pub mod scenario;
+pub mod stream;
 pub mod trace;
 
-pub use network::{Fates, Faults, Network};
+pub use fuzz::fuzz_operations;
+pub use network::{Fates, Faults, Marking, Network};
 pub use rig::SoftRig;
 pub use rng::Rng;
 pub use run::{Failure, Outcome, run, run_scenario};

@@ -28,6 +28,10 @@ pub struct Faults {
     pub late_ns: u64,
     /// Time a frame takes on the wire; frames queue for it. 0 for a wire of any speed.
     pub frame_ns: u64,
+    /// Time a byte takes on the wire, in picoseconds, besides.
+    pub byte_ps: u64,
+    /// Frames are marked by the bytes that wait for the wire.
+    pub marking: Option<Marking>,
     /// Frames under way at once; more are lost.
     pub queue: usize,
     /// Times, from and to, in which everything is lost.
@@ -38,6 +42,28 @@ impl Faults {
     /// Nothing goes wrong; so long from end to end.
     pub fn none(delay_ns: u64) -> Self {
         Faults { delay_ns, queue: 1 << 16, ..Faults::default() }
+    }
+}
+
+/// How a queue marks frames: none below a length, all above another one, more and more of them in between.
+#[derive(Clone, Copy, Debug)]
+pub struct Marking {
+    /// Bytes waiting from which on frames are marked.
+    pub from_bytes: u64,
+    /// Bytes waiting from which on all frames are marked.
+    pub to_bytes: u64,
+    /// Chance of a mark just below that, in parts per million.
+    pub most_ppm: u32,
+}
+
+impl Marking {
+    /// Chance of a mark where so many bytes wait, in parts per million.
+    fn chance_ppm(&self, waiting: u64) -> u32 {
+        if waiting >= self.to_bytes {
+            return 1_000_000;
+        }
+        let over = waiting.saturating_sub(self.from_bytes);
+        (over * u64::from(self.most_ppm) / (self.to_bytes - self.from_bytes).max(1)) as u32
     }
 }
 
@@ -82,6 +108,15 @@ struct Direction {
     /// When the wire is free.
     free: Time,
     under_way: usize,
+    /// Most bytes that waited for the wire.
+    most_queued: u64,
+}
+
+impl Direction {
+    /// Bytes that wait for the wire, where its speed is known.
+    fn queued(&self, now: Time) -> u64 {
+        self.free.since_ns(now) * 1000 / self.faults.byte_ps.max(1)
+    }
 }
 
 /// Two directions; direction `n` starts at end `n`.
@@ -98,7 +133,8 @@ pub struct Network {
 impl Network {
     /// With these faults; `seed` decides which frames they hit.
     pub fn new(faults: [Faults; 2], seed: u64) -> Self {
-        let direction = |faults| Direction { faults, last: Time(0), free: Time(0), under_way: 0 };
+        let direction =
+            |faults| Direction { faults, last: Time(0), free: Time(0), under_way: 0, most_queued: 0 };
         Network {
             directions: faults.map(direction),
             flights: BinaryHeap::new(),
@@ -137,7 +173,10 @@ impl Network {
             bytes[(bit / 8) as usize] ^= 1 << (bit % 8);
             self.fates.corrupted += 1;
         }
-        if self.rng.chance(self.directions[from].faults.mark_ppm) && mark(&mut bytes) {
+        let faults = &self.directions[from].faults;
+        let waiting = self.directions[from].queued(now);
+        let mark_ppm = faults.marking.map_or(faults.mark_ppm, |m| m.chance_ppm(waiting));
+        if self.rng.chance(mark_ppm) && mark(&mut bytes) {
             self.fates.marked += 1;
         }
         if self.rng.chance(self.directions[from].faults.duplicate_ppm) {
@@ -148,8 +187,11 @@ impl Network {
     }
 
     fn fly(&mut self, now: Time, from: usize, bytes: Vec<u8>, trace: &mut Trace) {
-        let Direction { faults, last, free, under_way } = &mut self.directions[from];
-        *free = (*free).max(now).after_ns(faults.frame_ns);
+        let direction = &mut self.directions[from];
+        let wire_ns = direction.faults.frame_ns + bytes.len() as u64 * direction.faults.byte_ps / 1000;
+        direction.free = direction.free.max(now).after_ns(wire_ns);
+        direction.most_queued = direction.most_queued.max(direction.queued(now));
+        let Direction { faults, last, free, under_way, .. } = direction;
         let arrival = free.after_ns(faults.delay_ns + self.rng.below(faults.jitter_ns + 1));
         let late = self.rng.chance(faults.reorder_ppm);
         let at = if late {
@@ -163,6 +205,11 @@ impl Network {
         *under_way += 1;
         self.order += 1;
         self.flights.push(Reverse(Flight { at, order: self.order, to: 1 - from, bytes }));
+    }
+
+    /// Most bytes that waited for the wire of direction `from` since this was last asked.
+    pub fn take_most_queued(&mut self, from: usize) -> u64 {
+        std::mem::take(&mut self.directions[from].most_queued)
     }
 
     /// When the next frame arrives.

@@ -184,6 +184,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg_attr(miri, ignore = "once is enough for an interpreter")]
     fn the_common_suite_passes_over_ipv6() {
         let report = suite::run(&mut SoftRig::new(true), "");
         assert!(report.passed.len() > 1, "{report}");

@@ -2,6 +2,7 @@
 
 use super::network::Faults;
 use super::rng::Rng;
+use crate::soft::Dcqcn;
 use crate::types::{Pmtu, Psn, QpType, Time};
 
 /// Everything about a run but its random course.
@@ -55,6 +56,14 @@ pub struct Scenario {
     pub post_ppm: u32,
     /// The network.
     pub faults: [Faults; 2],
+    /// Both ends have agreed on selective repeat.
+    pub selective: bool,
+    /// Rate control.
+    pub dcqcn: Option<Dcqcn>,
+    /// Both ends have agreed on packets of 8192 bytes.
+    pub jumbo: bool,
+    /// Frames that the flight recorders keep.
+    pub recorder_frames: u32,
     /// So much is lost that connections may fail.
     pub harsh: bool,
 }
@@ -102,6 +111,10 @@ impl Scenario {
             shared_ppm: rng.pick(&[0, 0, 200_000]),
             receive_ppm: rng.pick(&[20_000, 300_000, 1_000_000]),
             post_ppm: rng.pick(&[50_000, 500_000, 1_000_000]),
+            selective: rng.chance(500_000),
+            dcqcn: rng.chance(500_000).then(|| Dcqcn::new(40_000)),
+            jumbo: rng.chance(100_000),
+            recorder_frames: 0,
             harsh,
             faults,
         }

@@ -2,7 +2,7 @@ use super::*;
 use crate::soft::DropReason;
 
 /// Seeds of the test run; `cargo run --release --example sim` runs more.
-const SEEDS: u64 = 2000;
+const SEEDS: u64 = if cfg!(miri) { 2 } else { 2000 };
 
 #[test]
 fn every_seed_keeps_its_promises() {
@@ -19,6 +19,10 @@ fn every_seed_keeps_its_promises() {
         }
     }
     println!("{succeeded} requests succeeded, {failed} flows failed; {total:?}");
+    if cfg!(miri) {
+        // Too few to have met everything.
+        return;
+    }
     assert!(succeeded > SEEDS * 20 && failed < SEEDS / 4, "{succeeded} {failed}");
     total.assert_everything_happened();
 }
@@ -67,7 +71,7 @@ impl Total {
 
 #[test]
 fn a_seed_runs_the_same_every_time() {
-    for seed in 0..50 {
+    for seed in 0..if cfg!(miri) { 1 } else { 50 } {
         let [a, b] = [0, 1].map(|_| format!("{:?}", run(seed, false)));
         assert_eq!(a, b);
     }

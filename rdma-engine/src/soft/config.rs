@@ -44,9 +44,16 @@ pub struct SoftConfig {
     pub quantum: u16,
     /// At most one congestion notification per queue pair in this time.
     pub cnp_interval_ns: u64,
+    /// Frames whose headers a worker keeps for [`FlightRecord`](super::FlightRecord)s, 128 bytes each; 0 for none.
+    pub recorder_frames: u32,
     /// Rate control by congestion notifications; `None` ignores them. With it connected queue pairs mark their frames as
     /// capable of it (ECT), so that switches mark instead of dropping them.
     pub dcqcn: Option<Dcqcn>,
+    /// Payload bytes of a full packet between two ends of this transport that have agreed on more than the 4096 of the
+    /// standard, a multiple of 4; 0 for never. The port has to carry 80 bytes more.
+    pub jumbo_payload: u32,
+    /// Frames that a worker holds for selective repeat, all queue pairs together; more are dropped and sent again.
+    pub max_held: u32,
     /// How long requests wait for the peer's MAC address before they fail.
     pub resolve_timeout_ns: u64,
     /// Take the peer's MAC address from its frames, once they have passed all checks.
@@ -71,6 +78,9 @@ impl SoftConfig {
             copybreak: 256,
             quantum: 16,
             cnp_interval_ns: 50_000,
+            recorder_frames: 0,
+            jumbo_payload: 0,
+            max_held: 4096,
             dcqcn: Some(Dcqcn::new(100_000)),
             resolve_timeout_ns: 3_000_000_000,
             learn_neighbours: true,
@@ -154,6 +164,11 @@ pub enum SoftError {
         /// Largest that fits.
         most: Pmtu,
     },
+    /// Something agreed on too late, or for a queue pair that is not reliable.
+    #[error(
+        "departures from the standard are for reliable connections, before RTR: agree earlier, or not at all"
+    )]
+    Agreement,
     /// A change of state the table does not know.
     #[error(transparent)]
     State(#[from] IllegalChange),

@@ -21,12 +21,7 @@ pub(crate) struct Congestion {
 
 impl Default for Congestion {
     fn default() -> Self {
-        Congestion {
-            quiet_until: Time(0),
-            due: false,
-            waits_until: Time::NEVER,
-            rate: RateControl::new(),
-        }
+        Congestion { quiet_until: Time(0), due: false, waits_until: Time::NEVER, rate: RateControl::new() }
     }
 }
 

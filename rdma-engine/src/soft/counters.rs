@@ -117,6 +117,12 @@ pub struct SoftCounters {
     pub cnps_sent: u64,
     /// Congestion notifications received.
     pub cnps: u64,
+    /// Requests held because an earlier one was missing.
+    pub held: u64,
+    /// Selective acknowledgements sent.
+    pub sacks_sent: u64,
+    /// Selective acknowledgements received.
+    pub sacks: u64,
     /// Times the pool had no buffer for a frame; it is sent later.
     pub pool_dry: u64,
 }

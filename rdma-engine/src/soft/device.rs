@@ -1,5 +1,6 @@
 //! The control thread's side: workers, queue pairs, regions.
 
+use super::agreement::Agreement;
 use super::config::{SoftConfig, SoftError};
 use super::endpoint::SoftTransport;
 use super::event::Events;
@@ -8,6 +9,7 @@ use super::path::Neighbours;
 use super::pattern::Pattern;
 use super::qp::Qp;
 use super::ready::Ready;
+use super::recorder::Recorder;
 use super::region::{Memory, Pd, RegionView, Registration};
 use super::shared::Shared;
 use super::srq::Srq;
@@ -98,6 +100,15 @@ impl<P: Pool + Send> SoftDevice<P> {
         Ok(PatternRegion { pattern: pattern.clone(), rkey, _registration: registration })
     }
 
+    /// Departs from the standard on a reliable queue pair, as both ends have agreed. Before RTR.
+    ///
+    /// # Errors
+    /// [`SoftError::Agreement`] if it is too late or the queue pair is of another kind; [`SoftError::Limit`] if packets
+    /// would be longer than [`SoftConfig::jumbo_payload`].
+    pub fn agree(&self, qp: &mut SoftQp<P::Buf>, agreed: Agreement) -> Result<(), SoftError> {
+        qp.0.agree(&self.node.config, agreed)
+    }
+
     /// The worker that owns the queue pair with this number: where a frame that came in at another worker's queue
     /// belongs. A number nobody was given may name a worker that does not exist.
     pub fn worker_of(&self, qpn: Qpn) -> usize {
@@ -127,6 +138,8 @@ impl<P: Pool + Send> SoftDevice<P> {
             soft: Default::default(),
             counters: Counters::default(),
             solicited: false,
+            recorder: (config.recorder_frames > 0).then(|| Recorder::new(config.recorder_frames)),
+            held: 0,
             config,
         }
     }
@@ -134,8 +147,7 @@ impl<P: Pool + Send> SoftDevice<P> {
 
 /// Bytes that the longest frame needs.
 fn longest_frame(config: &SoftConfig) -> usize {
-    let payload = config.port_pmtu().map_or(0, |m| m.bytes() as usize);
-    payload + HeaderTemplate::MAX_HEADROOM + HeaderTemplate::MAX_TAILROOM
+    config.longest_payload() as usize + HeaderTemplate::MAX_HEADROOM + HeaderTemplate::MAX_TAILROOM
 }
 
 fn find(what: &'static str, index: usize, have: usize) -> Result<(), SoftError> {

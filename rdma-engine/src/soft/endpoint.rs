@@ -207,6 +207,7 @@ impl<P: Pool + 'static> Transport for SoftTransport<P> {
         let idle = self.qp(qp)?.in_flight() == 0;
         let slot = usize::from(qp.slot);
         let mut qp = self.qps[slot].take_if(|_| idle)?;
+        qp.drop_held(&mut self.shared);
         self.attached -= 1;
         self.generations[slot] = self.generations[slot].wrapping_add(1);
         self.shared.timers.remove(qp.id.slot);

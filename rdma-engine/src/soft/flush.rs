@@ -21,6 +21,9 @@ impl<P: Pool> SoftTransport<P> {
     /// Sends what is due, as far as `egress` takes it.
     pub(crate) fn send_all(&mut self, now: Time, egress: &mut impl Egress<P::Buf>) {
         self.refresh();
+        if let Some(recorder) = &mut self.shared.recorder {
+            recorder.tick(now);
+        }
         self.run_timers(now);
         self.send_outgoing(now, egress);
         // Whoever is queued while this runs waits for his turn behind the others; the egress bounds it all.
@@ -75,7 +78,7 @@ impl<P: Pool> SoftTransport<P> {
         match message.build(&shared.pool, shared.config.icrc, self.management_psn) {
             Some(frame) => {
                 self.management_psn = self.management_psn.advance(1);
-                push(shared, egress, frame);
+                push(shared, u16::MAX, egress, frame);
             }
             None => self.outgoing.push_back(message),
         }
@@ -95,7 +98,7 @@ impl<B: Buf> Qp<B> {
             return Turn::Idle;
         }
         let mut left = shared.config.quantum.max(1);
-        while left > 0 && egress.room() > 0 && (self.congestion.is_due() || self.responder.owes()) {
+        while left > 0 && egress.room() > 0 && (self.congestion.is_due() || self.owes()) {
             match self.pay(shared, now, egress) {
                 Turn::Sent => left -= 1,
                 Turn::Idle => break,
@@ -139,7 +142,7 @@ impl<B: Buf> Qp<B> {
         match frame::build(&shared.pool, shared.config.icrc, &path.template, bth, &none, len, put) {
             Some(frame) => {
                 shared.soft.cnps_sent += 1;
-                push(shared, egress, frame);
+                push(shared, self.id.slot, egress, frame);
                 Turn::Sent
             }
             None => {
@@ -152,7 +155,7 @@ impl<B: Buf> Qp<B> {
     /// The peer's MAC address is not known: asks for it, and gives up in the end. True if it is known now.
     #[cold]
     fn await_path<P: Pool<Buf = B>>(&mut self, shared: &mut Shared<P>, now: Time) -> bool {
-        let waits = self.requester.has_unsent() || self.responder.owes();
+        let waits = self.requester.has_unsent() || self.owes();
         let Some(path) = self.path.as_mut().filter(|_| waits) else { return false };
         if now < self.ask_again && self.ask_again != Time::NEVER {
             return false;

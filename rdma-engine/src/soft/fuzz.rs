@@ -252,7 +252,7 @@ mod tests {
     use proptest::prelude::*;
 
     proptest! {
-        #![proptest_config(ProptestConfig::with_cases(1500))]
+        #![proptest_config(ProptestConfig::with_cases(if cfg!(miri) { 3 } else { 1000 }))]
         #[test]
         fn nothing_that_arrives_panics(data in prop::collection::vec(any::<u8>(), 0..1500)) {
             super::ingress(&data);

@@ -33,6 +33,10 @@ impl<P: Pool> SoftTransport<P> {
             return self.take_other(qpn, packet, frame);
         };
         let shared = &mut self.shared;
+        if let Some(recorder) = &mut shared.recorder {
+            recorder.tick(now);
+            recorder.note(qp.id.slot, false, &frame);
+        }
         if let Err(reason) = admit(qp, shared, packet, &view) {
             return shared.drop(reason);
         }
@@ -102,9 +106,13 @@ fn admit<P: Pool>(
         Some(path) => path.is_of(network),
         None => qp.spec.kind == QpType::Ud && shared.gids.contains(&network.destination()),
     };
-    if packet.info.transport != qp.transport()
-        && (packet.info.transport != Transport::Cnp || qp.spec.kind == QpType::Ud)
-    {
+    let kind = qp.spec.kind;
+    let other = match packet.info.transport {
+        Transport::Cnp => kind != QpType::Ud,
+        Transport::Vendor => kind == QpType::Rc,
+        _ => false,
+    };
+    if packet.info.transport != qp.transport() && !other {
         return Err(DropReason::WrongTransport);
     }
     if !known {

@@ -23,6 +23,7 @@
 //! buffer stays in the queue until the peer has acknowledged: retransmission reads it again. The completion waits in
 //! its queue for `poll`, and so does the place in the send queue.
 
+mod agreement;
 mod arrived;
 mod config;
 mod congestion;
@@ -34,6 +35,7 @@ mod event;
 mod flush;
 mod frame;
 mod fuzz;
+mod hold;
 mod ingress;
 mod landing;
 mod management;
@@ -45,6 +47,7 @@ mod qp;
 mod random;
 mod ready;
 mod receive_queue;
+mod recorder;
 mod region;
 mod requester;
 mod responder;
@@ -54,15 +57,17 @@ mod timer;
 mod uc;
 mod ud;
 
+pub use agreement::Agreement;
 pub use config::{Entropy, SoftConfig, SoftError};
-pub use dcqcn::Dcqcn;
 pub use counters::{DropReason, SoftCounters};
+pub use dcqcn::Dcqcn;
 pub use device::{PatternRegion, SoftDevice, SoftQp};
 pub use endpoint::SoftTransport;
 pub use event::Event;
 #[doc(hidden)]
 pub use fuzz::ingress as fuzz_ingress;
 pub use pattern::Pattern;
+pub use recorder::FlightRecord;
 pub use region::Pd;
 
 /// Time between two questions for the MAC address of the same neighbour.

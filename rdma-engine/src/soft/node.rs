@@ -49,6 +49,9 @@ impl PathTable {
     }
 }
 
+/// Largest payload that may be agreed on, in bytes.
+const MAX_JUMBO: u32 = 16_384;
+
 /// A worker before and after its transport was made.
 #[derive(Debug)]
 pub(crate) struct WorkerSlot<P> {
@@ -75,6 +78,12 @@ impl<P> Node<P> {
             return Err(SoftError::NoAddress);
         }
         config.port_pmtu().ok_or(SoftError::EthernetMtu(config.ethernet_mtu))?;
+        // As for the path MTU, 80 bytes are left to headers.
+        let most = config.ethernet_mtu.saturating_sub(80).min(MAX_JUMBO) / 4 * 4;
+        if config.jumbo_payload > most {
+            let (value, most) = (config.jumbo_payload.into(), most.into());
+            return Err(SoftError::Limit { what: "jumbo_payload", value, least: 0, most });
+        }
         let layout = Layout::new(pools.len(), config.max_qps).filter(|_| config.max_qps < u16::MAX);
         let most = (1 << 20) / pools.len().max(1).next_power_of_two() as u64;
         let layout = layout.ok_or(SoftError::Limit {

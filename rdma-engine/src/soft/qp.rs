@@ -5,9 +5,11 @@ use super::config::{SoftConfig, SoftError};
 use super::congestion::Congestion;
 use super::counters::DropReason;
 use super::event::Event;
+use super::hold::Hold;
 use super::number::Number;
 use super::path::Path;
 use super::receive_queue::ReceiveQueue;
+use super::recorder::Failure;
 use super::region::Pd;
 use super::requester::Requester;
 use super::responder::Responder;
@@ -39,6 +41,14 @@ pub(crate) struct Qp<B> {
     pub(crate) responder: Responder,
     pub(crate) receives: ReceiveQueue<B>,
     pub(crate) congestion: Congestion,
+    /// Requests that overtook a lost one; `None` unless agreed.
+    pub(crate) hold: Option<Box<Hold<B>>>,
+    /// Responses that overtook a lost one; `None` unless agreed.
+    pub(crate) responses: Option<Box<Hold<B>>>,
+    /// Payload bytes of a full packet as agreed; 0 for those of the path MTU.
+    pub(crate) jumbo_payload: u32,
+    /// Why it went to ERR.
+    pub(crate) failure: Option<Failure>,
     /// Waits for its turn to send.
     pub(crate) queued: bool,
     /// A packet of the peer has arrived.
@@ -65,6 +75,10 @@ impl<B: Buf> Qp<B> {
             requester,
             responder: Responder::new(),
             congestion: Congestion::default(),
+            hold: None,
+            responses: None,
+            jumbo_payload: 0,
+            failure: None,
             queued: false,
             established: false,
             ask_again: Time::NEVER,
@@ -109,7 +123,7 @@ impl<B: Buf> Qp<B> {
         }
         self.path = Some(path);
         self.dest_qpn = attr.dest_qpn;
-        self.pmtu = attr.pmtu.bytes();
+        self.pmtu = if self.jumbo_payload > 0 { self.jumbo_payload } else { attr.pmtu.bytes() };
         self.responder.ready(attr);
         Ok(())
     }
@@ -129,6 +143,7 @@ impl<B: Buf> Qp<B> {
         self.receives = ReceiveQueue::new(&self.spec);
         self.path = None;
         self.congestion = Congestion::default();
+        (self.hold, self.responses, self.jumbo_payload, self.failure) = (None, None, 0, None);
         self.established = false;
         self.ask_again = Time::NEVER;
     }
@@ -154,6 +169,12 @@ impl<B: Buf> Qp<B> {
         self.requester.outstanding() + self.receives.outstanding()
     }
 
+    /// True if the peer is to be told or given something.
+    #[inline]
+    pub(crate) fn owes(&self) -> bool {
+        self.responder.owes() || self.hold.as_ref().is_some_and(|h| h.is_due())
+    }
+
     /// Queues for a turn to send.
     #[inline]
     pub(crate) fn wake<P: Pool<Buf = B>>(&mut self, shared: &mut Shared<P>) {
@@ -167,8 +188,11 @@ impl<B: Buf> Qp<B> {
             return;
         }
         self.state = QpState::Err;
+        let (unacknowledged, expected) = (self.requester.unacknowledged(), self.responder.expected);
+        self.failure = Some(Failure { status, unacknowledged, expected });
         self.flush_sends(shared);
         self.flush_receives(shared);
+        self.drop_held(shared);
         shared.tell(Event::QpError { qp: self.id, status });
         if self.responder.owes_refusal() {
             self.wake(shared);

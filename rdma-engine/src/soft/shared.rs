@@ -5,6 +5,7 @@ use super::counters::{DropReason, SoftCounters};
 use super::event::{Event, Events};
 use super::path::{Neighbours, Path};
 use super::ready::Ready;
+use super::recorder::Recorder;
 use super::region::RegionView;
 use super::srq::Srq;
 use super::timer::Timers;
@@ -36,6 +37,10 @@ pub(crate) struct Shared<P: Pool> {
     pub(crate) counters: Counters,
     /// A completion of a solicited message was made since this was last taken.
     pub(crate) solicited: bool,
+    /// The last frames, if they are kept.
+    pub(crate) recorder: Option<Recorder>,
+    /// Frames held for selective repeat.
+    pub(crate) held: u32,
 }
 
 impl<P: Pool> Shared<P> {

@@ -70,6 +70,8 @@ pub enum Operation {
     AtomicWrite,
     /// Tells the sender of a flow that it met congestion.
     CongestionNotification,
+    /// Acknowledges all before its PSN, and says in its payload which packets from there on have arrived.
+    SelectiveAcknowledge,
     /// No row of the table.
     Unknown,
 }
@@ -321,7 +323,10 @@ impl OpcodeInfo {
     pub const fn is_response(&self) -> bool {
         matches!(
             self.operation,
-            Operation::ReadResponse | Operation::Acknowledge | Operation::AtomicAcknowledge
+            Operation::ReadResponse
+                | Operation::Acknowledge
+                | Operation::AtomicAcknowledge
+                | Operation::SelectiveAcknowledge
         )
     }
 
@@ -365,6 +370,8 @@ impl Opcode {
     pub const UD_SEND_ONLY_IMM: Opcode = Opcode(0x65);
     /// Congestion notification packet.
     pub const CNP: Opcode = Opcode(0x81);
+    /// Selective acknowledgement between two ends of this transport.
+    pub const SACK: Opcode = Opcode(0xD1);
 
     /// The row of this opcode; unknown ones have a row that says so.
     #[inline]

@@ -10,7 +10,7 @@ use Position::{First, Last, Middle, Only};
 type Row = (u8, &'static str, Operation, Position, &'static [Header], PayloadRule);
 
 /// Every opcode that means something here.
-const ROWS: [Row; 40] = [
+const ROWS: [Row; 41] = [
     (0x00, "RC_SEND_FIRST", Op::Send, First, &[], Full),
     (0x01, "RC_SEND_MIDDLE", Op::Send, Middle, &[], Full),
     (0x02, "RC_SEND_LAST", Op::Send, Last, &[], SomeUpToFull),
@@ -51,6 +51,8 @@ const ROWS: [Row; 40] = [
     (0x64, "UD_SEND_ONLY", Op::Send, Only, &[Deth], UpToFull),
     (0x65, "UD_SEND_ONLY_IMM", Op::Send, Only, &[Deth, ImmDt], UpToFull),
     (0x81, "CNP", Op::CongestionNotification, Only, &[], Sixteen),
+    // Ours, among those left to manufacturers: only sent where both ends have agreed on it.
+    (0xD1, "vendor_SACK", Op::SelectiveAcknowledge, Only, &[Aeth], UpToFull),
 ];
 
 /// The row of every opcode, indexed by its byte.

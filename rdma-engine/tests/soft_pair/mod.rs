@@ -38,7 +38,7 @@ pub(crate) struct Pair {
     carried: u64,
 }
 
-fn ip(end: usize) -> IpAddr {
+pub(crate) fn ip(end: usize) -> IpAddr {
     IpAddr::V4(Ipv4Addr::new(10, 0, 0, 1 + end as u8))
 }
 
@@ -46,7 +46,7 @@ fn mac(end: usize) -> Mac {
     Mac([2, 0, 0, 0, 0, end as u8])
 }
 
-fn rights() -> Access {
+pub(crate) fn rights() -> Access {
     Access::LOCAL_WRITE.and(Access::REMOTE_READ).and(Access::REMOTE_WRITE).and(Access::REMOTE_ATOMIC)
 }
 

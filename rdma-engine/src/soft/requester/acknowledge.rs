@@ -35,20 +35,37 @@ impl<B: Buf> Qp<B> {
         if !matches!(self.state, QpState::Rts | QpState::Sqd) {
             return shared.drop(DropReason::State);
         }
+        if packet.info.operation == Operation::SelectiveAcknowledge {
+            self.on_report(shared, now, packet, &frame);
+            return shared.timers.fire_by(self.id.slot, self.requester.next_deadline());
+        }
         if !self.requester.is_outstanding(packet.psn) {
             // A response that came twice, or to what was never sent: dropped silently.
             return shared.drop(DropReason::Ghost);
         }
-        match packet.info.operation {
-            Operation::Acknowledge => self.on_acknowledge(shared, now, packet, &frame),
-            Operation::ReadResponse => self.on_read_response(shared, now, packet, frame),
-            Operation::AtomicAcknowledge => self.on_atomic_acknowledge(shared, now, packet, &frame),
-            _ => return shared.drop(DropReason::Unserved),
-        }
+        self.take_response(shared, now, packet, frame);
+        self.release_responses(shared, now);
         if self.requester.has_unsent() {
             self.wake(shared);
         }
         shared.timers.fire_by(self.id.slot, self.requester.next_deadline());
+    }
+
+    /// A response to something that is outstanding, or was when it came.
+    #[inline]
+    pub(crate) fn take_response<P: Pool<Buf = B>>(
+        &mut self,
+        shared: &mut Shared<P>,
+        now: Time,
+        packet: Arrived,
+        frame: B,
+    ) {
+        match packet.info.operation {
+            Operation::Acknowledge => self.on_acknowledge(shared, now, packet, &frame),
+            Operation::ReadResponse => self.on_read_response(shared, now, packet, frame),
+            Operation::AtomicAcknowledge => self.on_atomic_acknowledge(shared, now, packet, frame),
+            _ => shared.drop(DropReason::Unserved),
+        }
     }
 
     fn on_acknowledge<P: Pool<Buf = B>>(

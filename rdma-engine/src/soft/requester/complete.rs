@@ -44,8 +44,12 @@ impl<B: Buf> Qp<B> {
     /// Completes the oldest request with an error; the queue pair goes to ERR and the rest is flushed.
     pub(crate) fn fail_send<P: Pool<Buf = B>>(&mut self, shared: &mut Shared<P>, status: Status) {
         self.requester.landing.reset();
+        let at = self.requester.una;
         self.complete_send(shared, status);
         self.fail(shared, status);
+        if let Some(failure) = &mut self.failure {
+            failure.unacknowledged = at;
+        }
     }
 
     /// Completes every request with a flush.
@@ -59,6 +63,7 @@ impl<B: Buf> Qp<B> {
         (r.send, r.packet, r.reads) = (r.ring.next_index(), 0, 0);
         (r.una, r.next, r.high) = (r.tail, r.tail, r.tail);
         (r.deadline, r.rnr_until) = (Time::NEVER, Time::NEVER);
+        r.forget_reports();
     }
 
     /// There was progress: retries start anew, and so does the timer if anything is outstanding.
@@ -69,6 +74,7 @@ impl<B: Buf> Qp<B> {
         r.rnr_left = r.rnr_retry;
         r.went_back = None;
         r.deadline = if r.una == r.next { Time::NEVER } else { r.timeout_at(now) };
+        r.note_progress(now);
         if self.state == QpState::Sqd {
             self.tell_if_drained(shared);
         }

@@ -6,6 +6,7 @@
 //! | [`transmit`] | the next packet is due |
 //! | [`acknowledge`] | an ACK or NAK arrives |
 //! | [`read_response`] | data of a READ, or the result of an atomic, arrives |
+//! | [`repeat`] | a selective acknowledgement arrives |
 //! | [`retry`] | go back: timer, sequence NAK, RNR NAK, gap |
 //! | [`complete`] | a request is done, or all of them are flushed |
 //!
@@ -17,12 +18,17 @@ mod acknowledge;
 mod complete;
 mod post;
 mod read_response;
+mod repeat;
 mod retry;
+mod selective;
 mod transmit;
 
+pub(crate) use selective::Selective;
+use transmit::Due;
 pub(crate) use transmit::{Turn, push};
 
 use super::config::SoftConfig;
+use super::hold::SPAN;
 use super::landing::Landing;
 use crate::inflight::InFlight;
 use crate::qp::RtsAttr;
@@ -85,6 +91,8 @@ pub(crate) struct Requester<B> {
     drain_at: Option<u32>,
     /// The event that this has happened was given.
     drained_told: bool,
+    /// Selective repeat; `None` unless agreed.
+    pub(crate) selective: Option<Box<Selective>>,
 }
 
 /// PSNs from `from` on up to `to`, seen as lying in its future.
@@ -120,6 +128,7 @@ impl<B: crate::buf::Buf> Requester<B> {
             went_back: None,
             drain_at: None,
             drained_told: false,
+            selective: None,
         }
     }
 
@@ -128,6 +137,10 @@ impl<B: crate::buf::Buf> Requester<B> {
         (self.una, self.next, self.high, self.tail) = (attr.sq_psn, attr.sq_psn, attr.sq_psn, attr.sq_psn);
         self.max_rd_atomic = attr.max_rd_atomic.into();
         self.window = u32::from(config.window).max(1);
+        if let Some(selective) = &mut self.selective {
+            selective.start(attr.sq_psn);
+            self.window = self.window.min(SPAN as u32);
+        }
         self.timeout_ns = if attr.timeout == 0 { 0 } else { 4096 << attr.timeout };
         (self.retry_cnt, self.retries_left) = (attr.retry_cnt, attr.retry_cnt);
         (self.rnr_retry, self.rnr_left) = (attr.rnr_retry, attr.rnr_retry);
@@ -173,6 +186,11 @@ impl<B: crate::buf::Buf> Requester<B> {
         self.ring.capacity() - self.outstanding as usize
     }
 
+    /// The oldest packet that is not acknowledged.
+    pub(crate) fn unacknowledged(&self) -> Psn {
+        self.una
+    }
+
     /// A completion was given to the caller.
     #[inline]
     pub(crate) fn collected(&mut self) {
@@ -182,7 +200,7 @@ impl<B: crate::buf::Buf> Requester<B> {
     /// When this queue has to be looked at again.
     #[inline]
     pub(crate) fn next_deadline(&self) -> Time {
-        self.deadline.min(self.rnr_until)
+        self.deadline.min(self.rnr_until).min(self.probe_at())
     }
 
     /// True if a request has packets that were not sent since the last going back.

@@ -23,11 +23,7 @@ impl<B: Buf> Qp<B> {
             return true;
         }
         match self.acknowledge(shared, now, packets, 1) {
-            Acked::ResponseLost => {
-                shared.drop(DropReason::ResponseGap);
-                self.on_response_gap(shared);
-                false
-            }
+            Acked::ResponseLost => false,
             Acked::Progress | Acked::Nothing => true,
         }
     }
@@ -40,7 +36,7 @@ impl<B: Buf> Qp<B> {
         frame: B,
     ) {
         if !self.acknowledge_by_response(shared, now, packet.psn) {
-            return;
+            return self.hold_response(shared, packet, frame);
         }
         let r = &mut self.requester;
         let Some(wqe) = r.ring.entry_mut(r.ring.oldest_index()) else { return };
@@ -48,15 +44,16 @@ impl<B: Buf> Qp<B> {
             return self.fail_send(shared, Status::BadRespErr);
         }
         if packet.psn != r.una {
-            // Responses before this one are missing. What came is dropped; the READ is asked for again from the gap.
-            shared.drop(DropReason::ResponseGap);
-            return self.on_response_gap(shared);
+            // Responses before this one are missing. The READ is asked for again from the gap.
+            return self.hold_response(shared, packet, frame);
         }
         let index = forward(wqe.first, packet.psn);
         let last = index + 1 == wqe.packets;
         let want = if last { wqe.len - index * self.pmtu } else { self.pmtu };
         // A resumed READ starts with FIRST or ONLY by the standard, with MIDDLE or LAST from rxe.
-        if packet.len() != want as usize || packet.info.position.ends() != last {
+        // One that was asked for again in parts has LASTs where those end.
+        let in_place = packet.info.position.ends() == last || r.selective.is_some();
+        if packet.len() != want as usize || !in_place {
             return self.fail_send(shared, Status::BadRespErr);
         }
         let copybreak = usize::from(shared.config.copybreak);
@@ -74,10 +71,10 @@ impl<B: Buf> Qp<B> {
         shared: &mut Shared<P>,
         now: Time,
         packet: Arrived,
-        frame: &B,
+        frame: B,
     ) {
         if !self.acknowledge_by_response(shared, now, packet.psn) {
-            return;
+            return self.hold_response(shared, packet, frame);
         }
         let r = &mut self.requester;
         let Some(wqe) = r.ring.entry_mut(r.ring.oldest_index()) else { return };

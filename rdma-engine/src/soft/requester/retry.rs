@@ -27,6 +27,7 @@ impl<B: Buf> Requester<B> {
         self.reads = 0;
         self.unasked = 0;
         self.deadline = Time::NEVER;
+        self.forget_reports();
     }
 
     fn is_waiting_for_receiver(&self) -> bool {
@@ -89,11 +90,16 @@ impl<B: Buf> Qp<B> {
 
     /// A response shows that an earlier one was lost. Goes back once; should that be lost too, the timer will tell.
     #[cold]
-    pub(super) fn on_response_gap<P: Pool<Buf = B>>(&mut self, shared: &mut Shared<P>) {
+    pub(crate) fn on_response_gap<P: Pool<Buf = B>>(&mut self, shared: &mut Shared<P>) {
         let r = &mut self.requester;
         let again = r.went_back == Some(r.una) || r.is_waiting_for_receiver() || r.has_just_gone_back();
         if again {
             return;
+        }
+        if r.selective.is_some() {
+            r.went_back = Some(r.una);
+            r.ask_head_again();
+            return self.wake(shared);
         }
         self.retry(shared);
         self.requester.went_back = Some(self.requester.una);
@@ -108,6 +114,9 @@ impl<B: Buf> Qp<B> {
         }
         if self.requester.rnr_until <= now {
             self.requester.rnr_until = Time::NEVER;
+            self.wake(shared);
+        }
+        if self.requester.probe(now) {
             self.wake(shared);
         }
         if self.requester.deadline <= now && self.spec.kind == QpType::Rc {

@@ -12,7 +12,7 @@ use crate::types::{Psn, QpType, Time};
 use crate::wire::{
     AtomicEth, Bth, Deth, DethImm, Ieth, ImmDt, NoHeaders, Opcode, Position, Reth, RethImm, Tailing,
 };
-use crate::wr::{Op, RemoteSlice, Status, UdDest};
+use crate::wr::{Op, OpKind, RemoteSlice, Status, UdDest};
 use zerocopy::big_endian::U32;
 
 /// Packets after which an acknowledgement is asked for in the middle of a message.
@@ -31,15 +31,16 @@ pub(crate) enum Turn {
 
 /// The packet that is due.
 #[derive(Clone, Copy, Debug)]
-struct Due {
-    psn: Psn,
+pub(super) struct Due {
+    pub(super) psn: Psn,
     /// Which packet of its message.
-    index: u32,
-    position: Position,
+    pub(super) index: u32,
+    pub(super) position: Position,
     /// Offset of its payload in the message.
-    offset: usize,
-    len: usize,
-    ack_request: bool,
+    pub(super) offset: usize,
+    /// Bytes of it, or those that a READ asks for.
+    pub(super) len: usize,
+    pub(super) ack_request: bool,
 }
 
 impl<B: Buf> Requester<B> {
@@ -66,7 +67,9 @@ impl<B: Buf> Requester<B> {
     fn due(&self, wqe: &Wqe<B>, pmtu: u32) -> Due {
         let position = Position::of(self.packet, wqe.packets);
         let offset = self.packet as usize * pmtu as usize;
-        let len = (wqe.len as usize - offset).min(pmtu as usize);
+        let rest = wqe.len as usize - offset;
+        // A READ asks for all that is left of it.
+        let len = if wqe.op.kind() == OpKind::Read { rest } else { rest.min(pmtu as usize) };
         // The last packet before the window closes asks too, or nobody would open it again.
         let closing = forward(self.una, self.next) + 1 >= self.window;
         let ack_request = position.ends() || closing || self.unasked >= MAX_UNASKED;
@@ -99,6 +102,12 @@ impl<B: Buf> Qp<B> {
         now: Time,
         egress: &mut impl Egress<B>,
     ) -> Turn {
+        if self.requester.selective.is_some() && matches!(self.state, QpState::Rts | QpState::Sqd) {
+            match self.send_again(shared, now, egress) {
+                Turn::Idle => {}
+                other => return other,
+            }
+        }
         let r = &self.requester;
         let Some(wqe) = r.ring.entry(r.send) else { return Turn::Idle };
         if self.state != QpState::Rts && (self.state != QpState::Sqd || r.is_held()) {
@@ -130,14 +139,19 @@ impl<B: Buf> Qp<B> {
         let Some(frame) = self.build(shared, path, wqe, &due) else { return Turn::Dry };
         let (packets, fills) = (wqe.packets, wqe.op.fills_buffer());
         let psns = if fills { packets - due.index } else { 1 };
-        if forward(r.una, due.psn) < forward(r.una, r.high) {
+        let fresh = forward(r.una, due.psn) >= forward(r.una, r.high);
+        if !fresh {
             shared.soft.retransmitted += 1;
             shared.soft.reads_resumed += u64::from(fills && due.index > 0);
         }
         self.congestion.sent(&shared.config, now, frame.len());
-        push(shared, egress, frame);
+        push(shared, self.id.slot, egress, frame);
         let r = &mut self.requester;
         r.sent(&due, psns, packets, fills);
+        if r.selective.is_some() {
+            r.note_sent(now, due.psn, fresh, due.ack_request || fills);
+            shared.timers.fire_by(self.id.slot, r.probe_at());
+        }
         if r.deadline == Time::NEVER {
             r.deadline = r.timeout_at(now);
             shared.timers.fire_by(self.id.slot, r.deadline);
@@ -157,7 +171,7 @@ impl<B: Buf> Qp<B> {
         let Some(frame) = self.build(shared, path, wqe, &due) else { return Turn::Dry };
         let packets = wqe.packets;
         self.congestion.sent(&shared.config, now, frame.len());
-        push(shared, egress, frame);
+        push(shared, self.id.slot, egress, frame);
         self.requester.sent(&due, 1, packets, false);
         if due.position.ends() {
             // Done when transmitted.
@@ -181,7 +195,7 @@ impl<B: Buf> Qp<B> {
         let due = Due { ack_request: false, ..r.due(wqe, self.pmtu) };
         let path = &shared.paths[usize::from(to.ah.0)];
         let Some(frame) = self.build_datagram(shared, path, wqe, &due, to) else { return Turn::Dry };
-        push(shared, egress, frame);
+        push(shared, self.id.slot, egress, frame);
         self.requester.sent(&due, 1, 1, false);
         self.complete_send(shared, Status::Success);
         Turn::Sent
@@ -221,7 +235,13 @@ impl<B: Buf> Qp<B> {
 
     /// Makes the frame of a connected queue pair.
     #[inline]
-    fn build<P: Pool<Buf = B>>(&self, shared: &Shared<P>, path: &Path, wqe: &Wqe<B>, due: &Due) -> Option<B> {
+    pub(super) fn build<P: Pool<Buf = B>>(
+        &self,
+        shared: &Shared<P>,
+        path: &Path,
+        wqe: &Wqe<B>,
+        due: &Due,
+    ) -> Option<B> {
         match wqe.op {
             Op::Send => self.build_send(shared, path, wqe, due, Tailing::Plain, NoHeaders),
             Op::SendImm(imm) => self.build_send(shared, path, wqe, due, Tailing::Immediate, imm_header(imm)),
@@ -231,7 +251,7 @@ impl<B: Buf> Qp<B> {
             }
             Op::Write(to) => self.build_write(shared, path, wqe, due, to, None),
             Op::WriteImm(to, imm) => self.build_write(shared, path, wqe, due, to, Some(imm)),
-            Op::Read(from) => self.build_read(shared, path, due, wqe, from),
+            Op::Read(from) => self.build_read(shared, path, due, from),
             Op::FetchAdd { word, add } => {
                 let eth = AtomicEth::fetch_add(word.addr, word.rkey, add);
                 self.build_bare(shared, path, Opcode::RC_FETCH_ADD, due, &eth)
@@ -317,11 +337,10 @@ impl<B: Buf> Qp<B> {
         shared: &Shared<P>,
         path: &Path,
         due: &Due,
-        wqe: &Wqe<B>,
         from: RemoteSlice,
     ) -> Option<B> {
         let addr = from.addr.wrapping_add(due.offset as u64);
-        let reth = Reth::new(addr, from.rkey, wqe.len - due.offset as u32);
+        let reth = Reth::new(addr, from.rkey, due.len as u32);
         self.build_bare(shared, path, Opcode::RC_READ_REQUEST, due, &reth)
     }
 
@@ -375,7 +394,15 @@ fn copy_payload<B: Buf>(buf: &B, offset: usize, out: &mut [u8]) {
 
 /// Puts a frame into the egress. One that is refused is lost, as on the wire.
 #[inline]
-pub(crate) fn push<P: Pool>(shared: &mut Shared<P>, egress: &mut impl Egress<P::Buf>, frame: P::Buf) {
+pub(crate) fn push<P: Pool>(
+    shared: &mut Shared<P>,
+    slot: u16,
+    egress: &mut impl Egress<P::Buf>,
+    frame: P::Buf,
+) {
+    if let Some(recorder) = &mut shared.recorder {
+        recorder.note(slot, true, &frame);
+    }
     match egress.push(frame) {
         Ok(()) => shared.soft.frames_out += 1,
         Err(_lost) => shared.drop(DropReason::EgressFull),

@@ -27,7 +27,10 @@ impl<B: Buf> Qp<B> {
     ) -> Turn {
         let r = &mut self.responder;
         let pending = r.replay.pending().copied();
+        let report = self.hold.as_ref().is_some_and(|h| h.is_due());
         match (pending, r.owed) {
+            // As the answers before it, a report waits for those to READs.
+            (None, None | Some((_, Syndrome::Ack { .. }))) if report => self.send_report(shared, egress),
             (None, None) => Turn::Idle,
             (Some(exchange), None) => self.send_exchange(shared, now, egress, &exchange),
             // A long answer holds back acknowledgements of what came after it.
@@ -55,7 +58,7 @@ impl<B: Buf> Qp<B> {
             Syndrome::Nak { code: NakCode::PsnSequence } => shared.soft.sequence_naks_sent += 1,
             _ => shared.soft.acks_sent += 1,
         }
-        super::super::requester::push(shared, egress, frame);
+        super::super::requester::push(shared, self.id.slot, egress, frame);
         self.responder.owed = None;
         Turn::Sent
     }
@@ -79,7 +82,7 @@ impl<B: Buf> Qp<B> {
         match built {
             Ok(Some(frame)) => {
                 self.congestion.sent(&shared.config, now, frame.len());
-                super::super::requester::push(shared, egress, frame);
+                super::super::requester::push(shared, self.id.slot, egress, frame);
                 self.responder.replay.sent();
                 Turn::Sent
             }

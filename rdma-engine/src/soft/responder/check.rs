@@ -39,17 +39,33 @@ impl<B: Buf> Qp<B> {
         }
         match packet.psn.since(self.responder.expected) {
             0 => {
-                self.responder.fill_gap();
-                if let Err(fault) = self.serve(shared, packet, frame) {
-                    self.refuse(shared, packet.psn, fault);
+                if self.serve_expected(shared, packet, frame) {
+                    self.release_held(shared);
                 }
             }
+            1.. if self.hold.is_some() => self.hold_back(shared, packet, frame),
             1.. => self.on_gap(shared),
             _ => self.on_duplicate(shared, packet, &frame),
         }
-        if self.responder.owes() {
+        if self.owes() {
             self.wake(shared);
         }
+    }
+
+    /// The request that was expected: executed, or refused. True if the next one may follow.
+    #[inline]
+    pub(crate) fn serve_expected<P: Pool<Buf = B>>(
+        &mut self,
+        shared: &mut Shared<P>,
+        packet: Arrived,
+        frame: B,
+    ) -> bool {
+        self.responder.fill_gap();
+        let result = self.serve(shared, packet, frame);
+        if let Err(fault) = result {
+            self.refuse(shared, packet.psn, fault);
+        }
+        result.is_ok()
     }
 
     /// Checks and executes the request that was expected.

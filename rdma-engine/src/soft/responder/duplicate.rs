@@ -35,15 +35,17 @@ impl<B: Buf> Qp<B> {
                 true
             }
             Operation::ReadRequest => {
+                let partial = self.hold.is_some();
                 let reth = packet.reth(frame.first());
                 reth.is_some_and(|r| {
                     let (addr, rkey, len) = (r.addr.get(), r.rkey(), r.len.get());
-                    self.responder.read_again(packet.psn, addr, rkey, len, self.pmtu)
+                    self.responder.read_again(packet.psn, addr, rkey, len, self.pmtu, partial)
                 })
             }
             Operation::CompareSwap | Operation::FetchAdd => self.responder.atomic_again(packet.psn),
             _ => false,
         };
+        self.report_again();
         shared.drop(if replayed { DropReason::Duplicate } else { DropReason::NotReplayable });
     }
 }
@@ -59,14 +61,20 @@ impl Responder {
         }
     }
 
-    /// A duplicate READ is executed again from memory if it lies inside one that is remembered.
-    fn read_again(&mut self, psn: Psn, addr: u64, rkey: Rkey, len: u32, pmtu: u32) -> bool {
+    /// A duplicate READ is executed again from memory if it lies inside one that is remembered: to its end, or if
+    /// `partial` was agreed on, as far as it asks.
+    fn read_again(&mut self, psn: Psn, addr: u64, rkey: Rkey, len: u32, pmtu: u32, partial: bool) -> bool {
         let Some((at, exchange, index)) = self.replay.find(psn) else { return false };
         let Asked::Read { addr: start, rkey: key, len: whole } = exchange.asked else { return false };
         let skipped = index * pmtu;
-        let inside = rkey == key && addr == start.wrapping_add(skipped.into()) && len == whole - skipped;
+        let rest = whole - skipped;
+        let fits = len == rest || partial && len < rest && len > 0 && len.is_multiple_of(pmtu);
+        let inside = rkey == key && addr == start.wrapping_add(skipped.into()) && fits;
         if inside {
-            self.replay.repeat(at, index, exchange.packets);
+            let asked = index + len.div_ceil(pmtu).max(1);
+            // What was not answered yet still is.
+            let to = if exchange.is_pending() { exchange.packets } else { asked };
+            self.replay.repeat(at, index, to);
         }
         inside
     }

@@ -93,6 +93,16 @@ impl Responder {
         self.msn = (self.msn + 1) & MASK_24;
     }
 
+    /// Request messages completed.
+    pub(crate) fn msn(&self) -> u32 {
+        self.msn
+    }
+
+    /// Everything before the expected request was acknowledged: an ACK that is owed says nothing new.
+    pub(crate) fn acknowledged(&mut self) {
+        self.owed.take_if(|(_, syndrome)| matches!(syndrome, Syndrome::Ack { .. }));
+    }
+
     /// True if anything is to be sent.
     #[inline]
     pub(crate) fn owes(&self) -> bool {

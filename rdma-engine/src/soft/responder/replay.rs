@@ -48,7 +48,7 @@ impl Exchange {
         self.answered |= self.next == self.to;
     }
 
-    fn is_pending(&self) -> bool {
+    pub(super) fn is_pending(&self) -> bool {
         self.next < self.to
     }
 }

@@ -5,7 +5,7 @@ use crate::heap::{HeapBuf, HeapPool};
 use crate::mem::{Access, Arena, Backing, Region};
 use crate::qp::{AddressVector, BringUp, Change, InitAttr, QpCaps, QpSpec, QpState, RtrAttr, RtsAttr};
 use crate::sim::rig::{Outbox, frame_from, mac};
-use crate::soft::{Entropy, SoftConfig, SoftDevice, SoftTransport};
+use crate::soft::{Agreement, Entropy, SoftConfig, SoftDevice, SoftTransport};
 use crate::suite::contents;
 use crate::transport::{Completions, CqSpec, Device, SrqSpec, Transport, WorkerSpec};
 use crate::types::{Pmtu, Psn, QpType, Qpn, Time};
@@ -41,6 +41,8 @@ pub(super) struct Setup {
     pub(super) srq: bool,
     pub(super) state: QpState,
     pub(super) resolved: bool,
+    pub(super) selective: bool,
+    pub(super) recorder_frames: u32,
 }
 
 pub(super) fn all_rights() -> Access {
@@ -62,6 +64,8 @@ impl Default for Setup {
             srq: false,
             state: QpState::Rts,
             resolved: true,
+            selective: false,
+            recorder_frames: 0,
         }
     }
 }
@@ -119,6 +123,7 @@ impl Lab {
         let mut config = SoftConfig::new(mac(0), vec![ip(0)]);
         (config.max_qps, config.max_regions, config.max_ahs) = (4, 8, 4);
         (config.window, config.copybreak) = (setup.window, 64);
+        config.recorder_frames = setup.recorder_frames;
         (config.entropy, config.quantum) = (Entropy::Seed(3), 1000);
         let device = SoftDevice::new(config, vec![HeapPool::new(4096, 2048)]).unwrap();
         let cqs = vec![CqSpec { depth: 64, events: false }];
@@ -273,6 +278,9 @@ pub(super) fn bring_up(device: &SoftDevice<HeapPool>, setup: &Setup) -> <SoftDev
         max_rd_atomic: setup.rd_atomic,
     };
     device.modify(&mut qp, &Change::Init(init)).unwrap();
+    if setup.selective {
+        device.agree(&mut qp, Agreement { selective_repeat: true, jumbo_payload: 0 }).unwrap();
+    }
     if setup.state == QpState::Init {
         return qp;
     }

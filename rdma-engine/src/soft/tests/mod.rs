@@ -2,7 +2,9 @@
 
 mod admission;
 mod lab;
+mod recorder;
 mod requester;
 mod responder;
+mod selective;
 mod states;
 mod vectors;
