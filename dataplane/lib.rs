@@ -14,3 +14,7 @@ pub mod run;
 pub mod service;
 pub mod stats;
 pub mod worker;
+
+// Tests that are compiled into programs of their own as well name this crate as those do.
+#[cfg(test)]
+extern crate self as isthmus;

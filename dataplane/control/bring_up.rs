@@ -3,6 +3,7 @@
 use super::endpoint::Endpoint;
 use super::node::{NodeControl, Phase};
 use super::slot::{Slot, Working};
+use crate::service::relay::MIN_RECEIVES;
 use crate::worker::{Order, PathOrder};
 use rdma_engine::cm::{Agreement, Offer, QpOffer, QpPair};
 use rdma_engine::qp::{BringUp, RtrAttr, RtsAttr};
@@ -98,6 +99,12 @@ impl<D: Endpoint> NodeControl<'_, D> {
             max_rd_atomic: terms.initiator_depth,
         };
         let (worker, index) = (self.places[at].worker, self.places[at].path);
+        let credits = pair.remote.receive_credits;
+        if u32::from(credits) < MIN_RECEIVES {
+            return Err(format!(
+                "the peer posts {credits} receives, {MIN_RECEIVES} are the least; raise its recv_depth"
+            ));
+        }
         let (qp, qpn, _) = self.places[at].take_fresh().ok_or("it is gone")?;
         let up = BringUp::resume(self.device, qp)
             .rtr(rtr)

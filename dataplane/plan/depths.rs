@@ -4,6 +4,7 @@ use super::bounds::{MAX_CQ_DEPTH, MAX_DEPTH, MAX_INLINE_BYTES, MAX_QPS, MAX_SGE,
 use super::ledger::{Ledger, fabric_at, service_at};
 use super::{PlanQp, PlanRelay};
 use crate::config::{FabricKeys, TransportKind};
+use crate::service::relay::{CONTROL_CREDITS, MIN_RECEIVES};
 
 /// Fewest requests in flight that keep a poll loop busy.
 const MIN_SEND_DEPTH: u32 = 16;
@@ -108,11 +109,12 @@ pub(super) fn two_bdp_messages(gbps: f64, rtt_us: f64, message_bytes: u32) -> u6
 
 fn recv_depth(keys: &FabricKeys, of: Sizing<'_>, send_depth: u32, srq: bool, ledger: &mut Ledger) -> u32 {
     let sharers = if srq { of.relay.qps_per_worker } else { 1 };
-    let needed = u64::from(send_depth + 1) * u64::from(sharers);
+    let needed = u64::from(send_depth + CONTROL_CREDITS) * u64::from(sharers);
     let default = needed.next_power_of_two().min(u64::from(MAX_DEPTH));
     let default = u32::try_from(default).unwrap_or(MAX_DEPTH);
     let at = fabric_at(of.index, "recv_depth");
-    let depth = ledger.number(at.clone(), keys.recv_depth, default, 2..=MAX_DEPTH, "receives");
+    let depth =
+        ledger.number(at.clone(), keys.recv_depth, default, MIN_RECEIVES * sharers..=MAX_DEPTH, "receives");
     let whose = if srq { "per worker, shared" } else { "per QP" };
     if u64::from(depth) < needed {
         let what = format!(
@@ -123,7 +125,7 @@ fn recv_depth(keys: &FabricKeys, of: Sizing<'_>, send_depth: u32, srq: bool, led
     ledger.rule(
         "receive-depth",
         of.subject(),
-        format!("(send depth {send_depth} + 1 for control) x {sharers} QPs on the queue, as a power of two"),
+        format!("(send depth {send_depth} + {CONTROL_CREDITS} for control) x {sharers} QPs on the queue, as a power of two"),
         format!("{depth} receives {whose}"),
     );
     depth

@@ -34,6 +34,8 @@ pub enum Kind {
     Credit = 2,
     /// The last message of a queue pair: the totals are final.
     Close = 3,
+    /// Asks for a [`Kind::Credit`]: those of an unreliable queue pair may be lost. Sent without a credit.
+    Ask = 4,
 }
 
 /// The fixed part of a header.
@@ -113,6 +115,7 @@ impl Header {
             1 => Kind::Data,
             2 => Kind::Credit,
             3 => Kind::Close,
+            4 => Kind::Ask,
             _ => return Err(Malformed),
         };
         let frames = usize::from(fixed.frames.get());

@@ -1,7 +1,7 @@
 //! Paths coming up, telling credits, closing and failing.
 
 use super::header::{Kind, MAX_HEADER};
-use super::path::{PathEnd, PathLink, PathState};
+use super::path::{CONTROL_CREDITS, PathEnd, PathLink, PathState};
 use super::{Mark, Relay};
 use crate::flow::PathIndex;
 use crate::service::Context;
@@ -11,8 +11,10 @@ use rdma_engine::transport::Transport;
 use rdma_engine::types::QpType;
 
 /// How long an unreliable path without credits waits before it asks again: the messages that would have renewed them
-/// may be lost.
+/// may be lost. Likewise a closed one whose peer has not closed.
 const PROBE_NS: u64 = 10_000_000;
+/// How long an unreliable path stays after both sides have closed, to answer a peer to whom that was lost.
+const LINGER_NS: u64 = 2 * PROBE_NS + PROBE_NS / 2;
 
 impl<B: Buf> Relay<B> {
     /// Puts a queue pair to use: posts its receives, and returns how many. Nothing is sent before
@@ -35,6 +37,7 @@ impl<B: Buf> Relay<B> {
     /// The peer has posted its receives too: the path takes frames from now on.
     pub fn path_ready(&mut self, path: PathIndex) {
         let p = &mut self.paths[usize::from(path)];
+        p.ready = true;
         if p.state == PathState::Armed {
             p.state = PathState::Up;
             self.note_living();
@@ -121,7 +124,7 @@ impl<B: Buf> Relay<B> {
         ctx.transport.fail(link.qp);
         self.note_living();
         if self.living.is_empty() {
-            self.dead_since = Some(ctx.now);
+            self.dead_since.get_or_insert(ctx.now);
         }
     }
 
@@ -157,15 +160,23 @@ impl<B: Buf> Relay<B> {
             self.begin_close(path);
         }
         let p = &self.paths[path];
+        let Some(link) = p.link else { return };
         if p.state != PathState::Closing || p.stalled.is_some() {
             return;
         }
-        if !p.close_sent && self.send_control(ctx, path, Kind::Close, false) {
+        let unreliable = link.kind != QpType::Rc;
+        let unanswered = !p.close_seen && ctx.now.since_ns(p.advertised_at) >= PROBE_NS;
+        let again = unreliable && p.close_sent && (unanswered || p.close_wanted);
+        if (!p.close_sent || again) && self.send_control(ctx, path, Kind::Close) {
             self.paths[path].close_sent = true;
+            self.paths[path].close_wanted = false;
         }
         let p = &mut self.paths[path];
         if p.state == PathState::Closing && p.close_sent && p.close_seen && p.sends_in_flight == 0 {
-            p.state = PathState::Closed;
+            let since = *p.closed_at.get_or_insert(ctx.now);
+            if !unreliable || ctx.now.since_ns(since) >= LINGER_NS {
+                p.state = PathState::Closed;
+            }
         }
     }
 
@@ -175,8 +186,8 @@ impl<B: Buf> Relay<B> {
         T: Transport<Buf = B>,
         P: Pool<Buf = B>,
     {
-        if self.paths[path].owes_credit() {
-            self.send_control(ctx, path, Kind::Credit, false);
+        if self.paths[path].owes_credit() || self.paths[path].asked {
+            self.send_control(ctx, path, Kind::Credit);
         }
     }
 
@@ -188,34 +199,36 @@ impl<B: Buf> Relay<B> {
     {
         let p = &self.paths[path];
         let Some(link) = p.link else { return };
-        let untold = p.unreported > 0 && p.grant() != p.advertised;
-        if untold && ctx.now.since_ns(p.advertised_at) >= self.settings.credit_refresh_ns {
-            self.send_control(ctx, path, Kind::Credit, false);
+        if p.asked
+            || (p.has_untold_credit() && ctx.now.since_ns(p.advertised_at) >= self.settings.credit_refresh_ns)
+        {
+            self.send_control(ctx, path, Kind::Credit);
         } else if link.kind != QpType::Rc
-            && p.credits() <= 1
+            && p.credits() <= CONTROL_CREDITS
             && ctx.now.since_ns(p.granted_at) >= PROBE_NS
             && ctx.now.since_ns(p.advertised_at) >= PROBE_NS
         {
-            self.send_control(ctx, path, Kind::Credit, true);
+            self.send_control(ctx, path, Kind::Ask);
         }
     }
 
-    /// Posts a message without frames; `probe` sends it without a credit. False if it could not be sent now.
-    fn send_control<T, P>(
-        &mut self,
-        ctx: &mut Context<'_, T, P>,
-        path: usize,
-        kind: Kind,
-        probe: bool,
-    ) -> bool
+    /// Posts a message without frames. False if it could not be sent now.
+    fn send_control<T, P>(&mut self, ctx: &mut Context<'_, T, P>, path: usize, kind: Kind) -> bool
     where
         T: Transport<Buf = B>,
         P: Pool<Buf = B>,
     {
         let p = &self.paths[path];
-        let open = matches!(p.state, PathState::Up | PathState::Closing) && !p.close_sent;
+        let open = p.ready && matches!(p.state, PathState::Up | PathState::Closing);
         let Some(link) = p.link.filter(|_| open && p.stalled.is_none()) else { return false };
-        if (p.credits() == 0 && !probe) || ctx.transport.send_room(link.qp) == 0 {
+        let allowed = match kind {
+            Kind::Data => false,
+            Kind::Credit => !p.close_sent && p.credits() > 1,
+            Kind::Ask => !p.close_sent,
+            // What is said again waits for no credit: only an unreliable path says it again.
+            Kind::Close => p.close_sent || p.credits() > 0,
+        };
+        if !allowed || ctx.transport.send_room(link.qp) == 0 {
             return false;
         }
         let Some(mut buf) = ctx.pools.frames.alloc().filter(|_| p.open.is_none()) else { return false };

@@ -16,7 +16,7 @@ mod path;
 mod receive;
 mod send;
 
-pub use path::{PathEnd, PathLink, PathState, PathTotals};
+pub use path::{CONTROL_CREDITS, MIN_RECEIVES, PathEnd, PathLink, PathState, PathTotals};
 
 use super::{Burst, Context, Service};
 use crate::classify::Classifier;
@@ -131,7 +131,14 @@ impl<B: Buf> Relay<B> {
 
     /// Frames taken from the RX queue that wait to be posted.
     pub fn frames_held(&self) -> usize {
-        self.held.len()
+        let stalled = |p: &Path<B>| p.stalled.as_ref().map_or(0, |wr| Mark::of(wr.cookie).frames.into());
+        self.held.len() + self.paths.iter().map(stalled).sum::<usize>()
+    }
+
+    /// Frames of received messages that wait for the TX queue.
+    pub fn frames_waiting(&self) -> usize {
+        let left = |p: &Path<B>| p.backlog.iter().map(|m| m.lengths.len() - m.next).sum::<usize>();
+        self.paths.iter().map(left).sum()
     }
 
     /// Which path a completion belongs to. A receive of a shared queue does not say; its queue pair does. `None` for one

@@ -3,9 +3,12 @@
 //! # Credits
 //! Each side numbers its messages on the queue pair from 0. A header carries how many messages its sender is ready to
 //! take in all: the number after the newest one it has seen plus the receives it has posted. A receive is posted again
-//! only after its frames have been delivered, so a slow TX port holds the peer back instead of losing frames. Data
-//! needs two credits, control messages one: the last credit is kept for them, or two full sides could never tell each
-//! other that they are empty again.
+//! only after its frames have been delivered, so a slow TX port holds the peer back instead of losing frames.
+//!
+//! The last two credits are kept for control. One is for telling credits, or two full sides could never tell each other
+//! that they are empty again. The other is for closing, because a side that has closed tells no more credits. Telling
+//! uses a credit of the peer's, which is told back with the next message; by timer where none is to come, and only if
+//! the peer is short of them, or the two would go on for ever. That needs a fourth receive.
 
 use super::header::{Header, Kind, MAX_FRAMES};
 use arrayvec::ArrayVec;
@@ -14,6 +17,11 @@ use rdma_engine::types::{QpType, Time};
 use rdma_engine::wr::{Cookie, QpId, Refusal, SendWr, SrqId, Status, UdDest};
 use std::collections::VecDeque;
 use std::fmt;
+
+/// Credits that data leaves for telling credits and for closing.
+pub const CONTROL_CREDITS: u32 = 2;
+/// Receives that each side posts at least: with fewer no data could be sent.
+pub const MIN_RECEIVES: u32 = CONTROL_CREDITS + 2;
 
 /// What control hands to a worker when a queue pair is in RTS.
 #[derive(Clone, Copy, Debug)]
@@ -110,6 +118,20 @@ pub(super) struct Outbound<B> {
     pub(super) lengths: ArrayVec<u16, MAX_FRAMES>,
 }
 
+/// What a header told.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Noted {
+    /// The newest message so far; so many frames of messages before it never came.
+    Fresh {
+        /// Frames.
+        missing: u64,
+    },
+    /// Older than one already seen: a duplicate, or reordered on an unreliable transport.
+    Old,
+    /// Its count of frames before cannot be.
+    Inconsistent,
+}
+
 /// A queue pair to the peer, and all that is known of it.
 #[derive(Debug)]
 pub(super) struct Path<B: Buf> {
@@ -137,8 +159,16 @@ pub(super) struct Path<B: Buf> {
     /// Data messages, or gaps, since then.
     pub(super) unreported: u32,
     pub(super) advertised_at: Time,
+    /// The peer wants to hear of credits at once.
+    pub(super) asked: bool,
+    /// The peer's receives are posted: it may be sent to.
+    pub(super) ready: bool,
     pub(super) close_sent: bool,
     pub(super) close_seen: bool,
+    /// The peer has repeated its close: ours was lost.
+    pub(super) close_wanted: bool,
+    /// When both sides had closed.
+    pub(super) closed_at: Option<Time>,
     pub(super) sends_in_flight: u32,
     pub(super) totals: PathTotals,
     /// The first thing that went wrong.
@@ -162,8 +192,12 @@ impl<B: Buf> Path<B> {
             advertised: 0,
             unreported: 0,
             advertised_at: Time(0),
+            asked: false,
+            ready: false,
             close_sent: false,
             close_seen: false,
+            close_wanted: false,
+            closed_at: None,
             sends_in_flight: 0,
             totals: PathTotals::default(),
             end: PathEnd::Closed,
@@ -194,7 +228,7 @@ impl<B: Buf> Path<B> {
     /// True if a data message may be started, as far as credits go.
     #[inline]
     pub(super) fn may_send_data(&self) -> bool {
-        self.state == PathState::Up && self.stalled.is_none() && self.credits() > 1
+        self.state == PathState::Up && self.stalled.is_none() && self.credits() > CONTROL_CREDITS
     }
 
     /// What the peer may send in all.
@@ -219,29 +253,45 @@ impl<B: Buf> Path<B> {
         self.advertised = credits;
         self.advertised_at = now;
         self.unreported = 0;
+        self.asked = false;
         header
     }
 
-    /// Takes note of a message's header; gives the frames found missing. False in front if the message is older than
-    /// one already seen (a duplicate, or reordered on an unreliable transport).
-    pub(super) fn note(&mut self, header: &Header, now: Time) -> (bool, u64) {
+    /// Takes note of a message's header.
+    pub(super) fn note(&mut self, header: &Header, now: Time) -> Noted {
+        let ahead = header.sequence.wrapping_sub(self.seen) as i32;
+        let known = self.totals.frames_received.saturating_add(self.totals.frames_lost);
+        let missing = match u64::try_from(ahead) {
+            Err(_) => None,
+            Ok(messages) => {
+                let missing = header.frames_before.checked_sub(known);
+                let Some(missing) = missing.filter(|m| *m <= messages * MAX_FRAMES as u64) else {
+                    return Noted::Inconsistent;
+                };
+                Some(missing)
+            }
+        };
         if header.credits.wrapping_sub(self.granted) as i32 > 0 {
             self.granted = header.credits;
             self.granted_at = now;
         }
-        let ahead = header.sequence.wrapping_sub(self.seen) as i32;
-        if ahead < 0 {
-            return (false, 0);
-        }
+        self.ready = true;
+        let Some(missing) = missing else { return Noted::Old };
         self.seen = header.sequence.wrapping_add(1);
         if ahead > 0 || header.kind == Kind::Data {
             self.unreported += 1;
         }
-        let known = self.totals.frames_received + self.totals.frames_lost;
-        let missing = header.frames_before.saturating_sub(known);
-        self.totals.frames_lost += missing;
-        self.totals.frames_received += u64::from(header.frames);
-        (true, missing)
+        self.totals.frames_lost = self.totals.frames_lost.saturating_add(missing);
+        self.totals.frames_received = self.totals.frames_received.saturating_add(header.frames.into());
+        Noted::Fresh { missing }
+    }
+
+    /// True when the peer should hear of new credits by and by.
+    #[inline]
+    pub(super) fn has_untold_credit(&self) -> bool {
+        let known_to_peer = self.advertised.wrapping_sub(self.seen) as i32;
+        let short = known_to_peer <= CONTROL_CREDITS as i32;
+        (self.unreported > 0 || short) && self.grant() != self.advertised
     }
 
     /// True when the peer should hear of new credits at once.

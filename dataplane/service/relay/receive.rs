@@ -2,7 +2,7 @@
 
 use super::Relay;
 use super::header::{Header, Kind, MAX_HEADER};
-use super::path::{Inbound, Mark, PathEnd, PathState};
+use super::path::{Inbound, Mark, Noted, PathEnd, PathState};
 use crate::service::Context;
 use crate::stats::{Counter, DropReason};
 use rdma_engine::buf::{Buf, Egress, Pool, copy_out};
@@ -56,11 +56,14 @@ impl<B: Buf> Relay<B> {
             ctx.tally.drop(DropReason::StaleGeneration, 1);
             return None;
         }
-        let (fresh, missing) = p.note(&header, ctx.now);
-        ctx.tally.drop(DropReason::LostInTransit, missing);
-        if !fresh {
+        match p.note(&header, ctx.now) {
+            Noted::Fresh { missing } => ctx.tally.drop(DropReason::LostInTransit, missing),
             // Its frames were counted as lost when the newer message came.
-            return None;
+            Noted::Old => return None,
+            Noted::Inconsistent => {
+                ctx.tally.drop(DropReason::Malformed, 1);
+                return None;
+            }
         }
         match header.kind {
             Kind::Data => {
@@ -69,12 +72,14 @@ impl<B: Buf> Relay<B> {
                 buf.adj(super::header::header_len(lengths.len()));
                 Some(Inbound { buf, lengths, next: 0 })
             }
-            Kind::Credit => {
+            Kind::Credit | Kind::Ask => {
                 ctx.tally.add(Counter::ControlReceived, 1);
+                p.asked |= header.kind == Kind::Ask;
                 None
             }
             Kind::Close => {
                 ctx.tally.add(Counter::ControlReceived, 1);
+                p.close_wanted = p.close_seen && p.close_sent;
                 p.close_seen = true;
                 self.begin_close(path);
                 None
@@ -164,8 +169,9 @@ impl<B: Buf> Relay<B> {
                 Some(frame)
             })
         } else {
-            ctx.tally.add(Counter::FramesSliced, 1);
-            ctx.pools.slices.slice(message, 0, length)
+            let slice = ctx.pools.slices.slice(message, 0, length);
+            ctx.tally.add(Counter::FramesSliced, slice.is_some().into());
+            slice
         };
         match frame {
             Some(frame) => ctx.tx.push(frame).unwrap_or_else(|_| unreachable!("room was seen")),
@@ -181,7 +187,9 @@ impl<B: Buf> Relay<B> {
     {
         let p = &mut self.paths[path];
         let Some(link) = p.link else { return };
-        if !matches!(p.state, PathState::Armed | PathState::Up | PathState::Closing) {
+        // Messages of an earlier connection that were delivered late had receives that are gone.
+        let complete = p.posted + p.owed >= link.recv_depth;
+        if complete || !matches!(p.state, PathState::Armed | PathState::Up | PathState::Closing) {
             return;
         }
         if link.srq.is_some() && self.spare_receives > 0 {

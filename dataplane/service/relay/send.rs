@@ -1,7 +1,7 @@
 //! Frames into messages: route, gather, post.
 
 use super::header::{Kind, MAX_FRAMES, MAX_HEADER, header_len};
-use super::path::{Mark, Outbound, PathEnd, PathState};
+use super::path::{CONTROL_CREDITS, Mark, Outbound, PathEnd, PathState};
 use super::{OnFull, OnTableFull, Relay};
 use crate::classify::FrameKind;
 use crate::flow::{Lookup, PathIndex};
@@ -139,15 +139,15 @@ impl<B: Buf> Relay<B> {
         }
         let copybreak = self.settings.copybreak;
         if let Some(open) = &mut self.paths[path].open {
-            if open.takes(length, frame.segment_count(), link.message_bytes as usize, link.max_segments) {
-                return self.add(ctx, path, frame, length <= copybreak);
+            if open.takes(length, link.message_bytes as usize) {
+                return self.add(ctx, path, frame, usize::from(link.max_segments), length <= copybreak);
             }
             self.close_message(ctx, path);
         }
         if !self.paths[path].may_send_data() || ctx.transport.send_room(link.qp) == 0 {
             return self.no_room(ctx, path, frame);
         }
-        self.open_message(ctx, path, frame);
+        self.open_message(ctx, path, usize::from(link.max_segments), frame);
         None
     }
 
@@ -160,7 +160,9 @@ impl<B: Buf> Relay<B> {
             return Some(frame);
         }
         let p = &self.paths[path];
-        let reason = if p.stalled.is_none() && p.credits() <= 1 {
+        let reason = if p.state != PathState::Up {
+            DropReason::PathDown
+        } else if p.stalled.is_none() && p.credits() <= CONTROL_CREDITS {
             DropReason::NoCredit
         } else {
             DropReason::QueueFull
@@ -172,13 +174,23 @@ impl<B: Buf> Relay<B> {
     /// Starts a message with this frame: the header goes into its headroom, or into a buffer in front where it has
     /// none or is shared.
     #[inline]
-    fn open_message<T, P>(&mut self, ctx: &mut Context<'_, T, P>, path: usize, mut frame: B)
-    where
+    fn open_message<T, P>(
+        &mut self,
+        ctx: &mut Context<'_, T, P>,
+        path: usize,
+        max_segments: usize,
+        mut frame: B,
+    ) where
         T: Transport<Buf = B>,
         P: Pool<Buf = B>,
     {
         let length = frame.len();
-        if frame.headroom() < MAX_HEADER || frame.try_unique().is_none() {
+        let needs_head = frame.headroom() < MAX_HEADER || frame.try_unique().is_none();
+        if frame.segment_count() + usize::from(needs_head) > max_segments {
+            ctx.tally.drop(DropReason::Oversize, 1);
+            return;
+        }
+        if needs_head {
             let Some(mut head) = ctx.pools.frames.alloc() else {
                 ctx.tally.drop(DropReason::PoolDry, 1);
                 return;
@@ -197,7 +209,14 @@ impl<B: Buf> Relay<B> {
 
     /// Adds a frame to the open message, by copy or as a segment of its own.
     #[inline]
-    fn add<T, P>(&mut self, ctx: &mut Context<'_, T, P>, path: usize, frame: B, may_copy: bool) -> Option<B>
+    fn add<T, P>(
+        &mut self,
+        ctx: &mut Context<'_, T, P>,
+        path: usize,
+        frame: B,
+        max_segments: usize,
+        may_copy: bool,
+    ) -> Option<B>
     where
         T: Transport<Buf = B>,
         P: Pool<Buf = B>,
@@ -221,10 +240,12 @@ impl<B: Buf> Relay<B> {
             return None;
         }
         let segments = frame.segment_count();
-        match open.buf.chain(frame) {
+        let chained =
+            if open.segments + segments > max_segments { Err(frame) } else { open.buf.chain(frame) };
+        match chained {
             Ok(()) => open.note(length, segments),
             Err(frame) => {
-                // The chain is as long as buffers allow: post it and start anew.
+                // The chain is as long as the path or the buffers allow: post it and start anew.
                 self.close_message(ctx, path);
                 return self.gather(ctx, path, frame);
             }
@@ -314,13 +335,11 @@ impl<B: Buf> Relay<B> {
 }
 
 impl<B> Outbound<B> {
-    /// True if a frame of this length and so many segments still fits.
+    /// True if the bytes of a frame of this length still fit.
     #[inline]
-    fn takes(&self, length: usize, segments: usize, message_bytes: usize, max_segments: u16) -> bool {
+    fn takes(&self, length: usize, message_bytes: usize) -> bool {
         let frames = self.lengths.len() + 1;
-        frames <= MAX_FRAMES
-            && header_len(frames) + self.bytes + length <= message_bytes
-            && self.segments + segments <= usize::from(max_segments)
+        frames <= MAX_FRAMES && header_len(frames) + self.bytes + length <= message_bytes
     }
 
     #[inline]
