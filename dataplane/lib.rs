@@ -13,6 +13,7 @@ pub mod prefetch;
 pub mod run;
 pub mod service;
 pub mod stats;
+pub mod store;
 pub mod worker;
 
 // Tests that are compiled into programs of their own as well name this crate as those do.
