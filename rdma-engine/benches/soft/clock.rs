@@ -1,5 +1,7 @@
 //! The time stamp counter, the machine's name, and the gaps in which the machine did something else.
 
+#![allow(unsafe_code)] // reason: reads the time stamp counter.
+
 use std::time::{Duration, Instant};
 
 /// The counter now.
