@@ -84,9 +84,9 @@ fn operation(name: &str, kind: OpKind, size: u32) {
 /// Median cycles of a bare copy of so many bytes, between buffers that take turns as those of the transport do.
 fn memcpy(size: usize) -> u64 {
     let memory = vec![1u8; ends::MEMORY];
-    let mut out: Vec<Vec<u8>> = (0..64).map(|_| vec![0; size]).collect();
+    let mut out: Vec<Vec<u8>> = (0..if size > 4096 { 8 } else { 64 }).map(|_| vec![1; size]).collect();
     let mut samples = Vec::new();
-    for _ in 0..if size > 4096 { 64 } else { 2048 } {
+    for _ in 0..if size > 4096 { 200 } else { 2000 } {
         let from = tsc();
         for (n, out) in out.iter_mut().enumerate() {
             let at = n * 4096 % (memory.len() - size);

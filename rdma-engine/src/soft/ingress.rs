@@ -95,7 +95,7 @@ impl<P: Pool> SoftTransport<P> {
 /// Everything that can be said about a packet without the state of a connection.
 #[inline]
 fn admit<P: Pool>(
-    qp: &Qp<P::Buf>,
+    qp: &mut Qp<P::Buf>,
     shared: &Shared<P>,
     packet: Arrived,
     view: &RoceFrame<'_>,
@@ -121,7 +121,12 @@ fn admit<P: Pool>(
     if !pkeys_match(view.bth().pkey.get(), Bth::DEFAULT_PKEY) {
         return Err(DropReason::Pkey);
     }
-    if shared.config.icrc && !view.icrc_ok() { Err(DropReason::Icrc) } else { Ok(()) }
+    let mut right = || match kind {
+        QpType::Ud => view.icrc_ok(),
+        // Its addresses are those of the path.
+        _ => view.icrc_ok_of(&mut qp.peer_icrc),
+    };
+    if shared.config.icrc && !right() { Err(DropReason::Icrc) } else { Ok(()) }
 }
 
 impl<B: Buf> Qp<B> {

@@ -18,6 +18,7 @@ use crate::buf::{Buf, Pool};
 use crate::mem::Access;
 use crate::qp::{Change, InitAttr, QpSpec, QpState, RtrAttr, RtsAttr};
 use crate::types::{QpType, Qpn, Time};
+use crate::wire::icrc::PeerIcrc;
 use crate::wire::{Bth, Opcode, Operation};
 use crate::wr::{QpId, Status};
 
@@ -47,6 +48,8 @@ pub(crate) struct Qp<B> {
     pub(crate) responses: Option<Box<Hold<B>>>,
     /// Payload bytes of a full packet as agreed; 0 for those of the path MTU.
     pub(crate) jumbo_payload: u32,
+    /// The part of the ICRC that all frames of the peer share.
+    pub(crate) peer_icrc: PeerIcrc,
     /// Why it went to ERR.
     pub(crate) failure: Option<Failure>,
     /// Waits for its turn to send.
@@ -78,6 +81,7 @@ impl<B: Buf> Qp<B> {
             hold: None,
             responses: None,
             jumbo_payload: 0,
+            peer_icrc: PeerIcrc::default(),
             failure: None,
             queued: false,
             established: false,
@@ -141,7 +145,7 @@ impl<B: Buf> Qp<B> {
         self.requester = Requester::new(self.spec.caps.send_depth as usize);
         self.responder = Responder::new();
         self.receives = ReceiveQueue::new(&self.spec);
-        self.path = None;
+        (self.path, self.peer_icrc) = (None, PeerIcrc::default());
         self.congestion = Congestion::default();
         (self.hold, self.responses, self.jumbo_payload, self.failure) = (None, None, 0, None);
         self.established = false;

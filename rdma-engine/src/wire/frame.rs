@@ -6,8 +6,8 @@ use super::WireError;
 use super::bth::Bth;
 use super::ethernet::ethertype;
 use super::extended::{Aeth, AtomicAckEth, AtomicEth, Deth, Feth, Ieth, ImmDt, Reth};
-use super::icrc::{self, IcrcBuilder};
-use super::lower::{Datagram, Link, header_at};
+use super::icrc::{self, IcrcBuilder, PeerIcrc};
+use super::lower::{Datagram, Link, Network, header_at};
 use super::opcode::{Header, OpcodeInfo};
 
 /// BTH and extended headers, and where payload and ICRC lie in the frame.
@@ -225,6 +225,22 @@ impl<'a> RoceFrame<'a> {
     pub fn icrc_ok(&self) -> bool {
         let stored = self.icrc();
         stored.is_some() && stored == self.computed_icrc()
+    }
+
+    /// [`RoceFrame::icrc_ok`] for frames that all come from one address and go to one address, as those of a connection
+    /// do once that was checked: `peer` remembers the part of the ICRC that does not change.
+    #[inline]
+    pub fn icrc_ok_of(&self, peer: &mut PeerIcrc) -> bool {
+        let (Network::V4(ip), Some(udp)) = (&self.datagram.network, self.datagram.udp) else {
+            return self.icrc_ok();
+        };
+        let covered = self.packet.tail_range().end - icrc::LEN;
+        let from = self.datagram.bth + size_of::<Bth>();
+        let (Some(rest), Some(stored)) = (self.bytes.get(from..covered), self.icrc()) else { return false };
+        let mut builder = peer.lower(ip, udp);
+        builder.update_bth(*self.packet.bth);
+        builder.update(rest);
+        stored == builder.finish()
     }
 
     /// True if the ICRC is right, for a frame whose first piece was parsed and whose others are `rest`.

@@ -17,6 +17,7 @@ use super::lower::Network;
 use super::udp::UdpHeader;
 use slicing::{fold, fold_all};
 
+pub use template::PeerIcrc;
 pub(super) use template::{Lower4Icrc, Lower6Icrc};
 
 /// Bytes of an ICRC.

@@ -60,6 +60,39 @@ impl Lower4Icrc {
     }
 }
 
+/// What is remembered of the headers of one sender, so that their part of an ICRC is computed once. For frames whose
+/// addresses are always the same two; IPv6 frames are computed in full.
+#[derive(Clone, Copy, Default, Debug)]
+pub struct PeerIcrc(Option<Remembered>);
+
+#[derive(Clone, Copy, Debug)]
+struct Remembered {
+    flags_fragment: U16,
+    source_port: U16,
+    state: Lower4Icrc,
+}
+
+impl PeerIcrc {
+    /// The state after IPv4 and UDP of a frame from the same address to the same address as all frames before it.
+    #[inline(always)]
+    pub(in crate::wire) fn lower(&mut self, ip: &Ipv4Header, udp: &UdpHeader) -> IcrcBuilder {
+        let same = |r: &Remembered| r.flags_fragment == ip.flags_fragment && r.source_port == udp.source_port;
+        let state = match &self.0 {
+            Some(r) if same(r) => r.state,
+            _ => self.remember(ip, udp),
+        };
+        state.with(ip.total_len.get(), ip.id.get(), udp.len.get())
+    }
+
+    #[cold]
+    fn remember(&mut self, ip: &Ipv4Header, udp: &UdpHeader) -> Lower4Icrc {
+        let state = Lower4Icrc::new(*ip, *udp);
+        let (flags_fragment, source_port) = (ip.flags_fragment, udp.source_port);
+        self.0 = Some(Remembered { flags_fragment, source_port, state });
+        state
+    }
+}
+
 /// CRC state after masked IPv6 and UDP headers whose lengths are 0.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::wire) struct Lower6Icrc(u32);

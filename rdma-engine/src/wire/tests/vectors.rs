@@ -3,6 +3,7 @@
 use zerocopy::IntoBytes;
 
 use super::samples::{captured, vector, vectors};
+use crate::wire::icrc::PeerIcrc;
 use crate::wire::*;
 
 /// Bytes of one frame written anew from the meaning of `frame`, Ethernet padding included.
@@ -104,9 +105,25 @@ fn re_encoded_v1(frame: &RoceFrame<'_>, grh: &Ipv6Header) -> Vec<u8> {
 fn check(bytes: &[u8]) {
     let frame = RoceFrame::parse_any(bytes, bytes.len()).expect("a RoCE frame");
     assert!(frame.icrc_ok(), "{:?}", frame.bth());
+    check_remembered(&frame, bytes);
     assert!(frame.packet.pad_fits());
     assert!(frame.packet.info.payload.permits(frame.packet.payload_len() as u32, 1024));
     assert_eq!(re_encoded(&frame, bytes), bytes, "{:?}", frame.bth());
+}
+
+/// The ICRC by what is remembered of a peer agrees: at first, again, after a frame of another port, and if it is wrong.
+fn check_remembered(frame: &RoceFrame<'_>, bytes: &[u8]) {
+    let mut peer = PeerIcrc::default();
+    assert!(frame.icrc_ok_of(&mut peer) && frame.icrc_ok_of(&mut peer));
+    for at in [frame.datagram.l3 + 5, frame.datagram.bth - 8, frame.datagram.bth + 9, frame.datagram.end - 1]
+    {
+        let mut wrong = bytes.to_vec();
+        wrong[at] ^= 1;
+        if let Ok(wrong) = RoceFrame::parse(&wrong) {
+            assert_eq!(wrong.icrc_ok_of(&mut peer), wrong.icrc_ok(), "byte {at}");
+        }
+        assert!(frame.icrc_ok_of(&mut peer), "after byte {at}");
+    }
 }
 
 #[test]
