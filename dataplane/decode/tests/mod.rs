@@ -1,5 +1,6 @@
 mod captures;
 mod files;
+mod flight_record;
 mod hostile;
 mod peers;
 mod scenarios;
