@@ -112,7 +112,8 @@ impl Buf for Packet {
 
     #[inline]
     fn reserve(&mut self, n: usize) -> bool {
-        self.0.is_empty() && (self.0.headroom() >= n || self.0.reset(n))
+        let unique = self.0.is_empty() && self.0.try_unique().is_some();
+        unique && (self.0.headroom() >= n || self.0.reset(n))
     }
 
     #[inline]
@@ -199,7 +200,7 @@ impl Pool for PacketPool {
     }
 
     fn buf_room(&self) -> usize {
-        self.0.data_room()
+        self.0.data_room().saturating_sub(dpdk_bind::mbuf::HEADROOM)
     }
 
     fn available(&self) -> usize {

@@ -150,6 +150,8 @@ impl FlowTable {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
+    use std::collections::HashMap;
 
     #[test]
     fn entries_and_lines_have_the_size_they_are_meant_to_have() {
@@ -194,5 +196,78 @@ mod tests {
         }
         assert_eq!(t.lookup(5, 20), Lookup::Full);
         assert_eq!(t.lookup(5, 1000), Lookup::New);
+    }
+
+    /// The signature of flow `i`.
+    fn signature(i: u32) -> u64 {
+        let frame = [&i.to_be_bytes()[..], &[0; 10]].concat();
+        crate::classify::Classifier::new(9).classify(&frame).signature
+    }
+
+    #[test]
+    fn a_growing_crowd_finds_no_more_places_than_there_are() {
+        const FLOWS: u32 = 65_536;
+        let mut t = FlowTable::new(FLOWS as usize, 1000);
+        let mut full = [0; 4];
+        for i in 0..2 * FLOWS {
+            match t.lookup(signature(i), i / 1000) {
+                Lookup::New => t.insert(signature(i), (i % 7) as u8, i / 1000),
+                Lookup::Full => full[(i / (FLOWS / 2)) as usize] += 1,
+                Lookup::Known(_) => panic!("flow {i} was never here"),
+            }
+        }
+        let FlowStats { live, inserted, aged, full: all, moved } = t.stats();
+        assert_eq!((t.capacity(), live, aged, moved), (FLOWS as usize, inserted, 0, 0));
+        assert_eq!((live + all, all), (2 * u64::from(FLOWS), full.iter().sum::<u64>()));
+        assert!(live <= u64::from(FLOWS));
+        // A place is one of four: half full, nearly all flows have one; full, four in five.
+        assert!(full[0] < u64::from(FLOWS) / 2 / 20, "{full:?}");
+        assert!(full[0] + full[1] < u64::from(FLOWS) / 4, "{full:?}");
+        // An hour later all of them have gone idle, and the others find a place.
+        let later = 3_600_000;
+        for i in 0..FLOWS / 2 {
+            assert_eq!(t.lookup(signature(i + 3 * FLOWS), later), Lookup::New);
+        }
+        assert_eq!(t.stats().full, all);
+    }
+
+    proptest! {
+        /// Against a list of flows: who is in the table and busy keeps its path, and nobody gets another's.
+        #[test]
+        fn busy_flows_keep_their_path(
+            capacity in 4usize..64,
+            steps in prop::collection::vec((0u32..100, 0u32..400, 0u8..9), 1..400),
+        ) {
+            const IDLE_MS: u32 = 1000;
+            let mut t = FlowTable::new(capacity, IDLE_MS);
+            let mut known: HashMap<u64, (PathIndex, u32)> = HashMap::new();
+            let mut now = u32::MAX - 5000;
+            for (flow, wait, path) in steps {
+                now = now.wrapping_add(wait);
+                let s = signature(flow);
+                let busy = known.get(&s).filter(|k| now.wrapping_sub(k.1) <= IDLE_MS).copied();
+                match t.lookup(s, now) {
+                    Lookup::Known(got) => {
+                        prop_assert_eq!(Some(got), known.get(&s).map(|k| k.0));
+                        if path == 8 {
+                            t.reroute(s, path);
+                        }
+                        known.insert(s, (if path == 8 { path } else { got }, now));
+                    }
+                    Lookup::New => {
+                        prop_assert!(busy.is_none(), "a busy flow was forgotten");
+                        t.insert(s, path, now);
+                        known.insert(s, (path, now));
+                    }
+                    Lookup::Full => {
+                        prop_assert!(busy.is_none(), "a busy flow was forgotten");
+                        known.remove(&s);
+                    }
+                }
+                let stats = t.stats();
+                prop_assert!(stats.live <= t.capacity() as u64);
+                prop_assert_eq!(stats.inserted, stats.live + stats.aged);
+            }
+        }
     }
 }

@@ -84,6 +84,39 @@ fn broken_headers_are_other_and_short_frames_runts() {
 }
 
 #[test]
+fn tags_and_options_are_stepped_over() {
+    let plain = ipv4(UDP, 0, [10, 0, 0, 1], [1, 2]);
+    let tagged = |tags: &[[u8; 2]]| {
+        let mut payload = vec![];
+        for (i, tag) in tags.iter().enumerate() {
+            let next = if i + 1 < tags.len() { VLAN } else { IPV4 };
+            payload.extend(tag);
+            payload.extend(next.to_be_bytes());
+        }
+        payload.extend(&plain);
+        ethernet(QINQ, &payload)
+    };
+    let one = C.classify(&tagged(&[[0, 5]]));
+    let two = C.classify(&tagged(&[[0, 5], [0, 6]]));
+    let three = C.classify(&tagged(&[[0, 5], [0, 6], [0, 7]]));
+    assert_eq!([one.kind, two.kind, three.kind], [FrameKind::Ipv4, FrameKind::Ipv4, FrameKind::Other]);
+    assert_ne!(one.signature, two.signature);
+    // Priority bits are no part of the VLAN.
+    assert_eq!(one.signature, signature(&tagged(&[[0xE0, 5]])));
+    // With options the ports lie further behind.
+    let with_options = |port: u16| {
+        let mut h = ipv4(UDP, 0, [10, 0, 0, 1], [0, 0]);
+        h[0] = 0x46;
+        h[24..26].copy_from_slice(&port.to_be_bytes());
+        ethernet(IPV4, &h)
+    };
+    assert_ne!(signature(&with_options(1)), signature(&with_options(2)));
+    // Behind an extension header there are no ports to see; the datagram's fragments have the same flow.
+    let [a, b] = [[1, 2], [3, 4]].map(|ports| signature(&ethernet(IPV6, &ipv6(44, 1, ports))));
+    assert_eq!(a, b);
+}
+
+#[test]
 fn a_million_flows_do_not_collide() {
     let all: HashSet<u64> = (0..1_000_000u32)
         .map(|i| {

@@ -19,6 +19,7 @@ use tracing_subscriber::EnvFilter;
 use crate::config::{Config, ConfigFile, apply_eal_words};
 use crate::decode::{DecodeError, DecodeOptions};
 use crate::run::hardware::before_eal;
+use crate::stats::screen::LogWriter;
 use args::{Command, Invocation};
 
 pub use devices::{GidReport, PortReport, RdmaReport, Report};
@@ -54,9 +55,11 @@ fn log_to_stderr(level: Level) {
         .with_env_var("ISTHMUS_LOG")
         .with_default_directive(level.into())
         .from_env_lossy();
-    let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr);
+    let is_terminal = io::stderr().is_terminal();
+    let writer = move || LogWriter::new(is_terminal);
+    let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(writer);
     // Fails only when a subscriber is there already, which is as good.
-    drop(log.with_ansi(io::stderr().is_terminal()).try_init());
+    drop(log.with_ansi(is_terminal).try_init());
 }
 
 fn carry_out(invocation: Invocation) -> u8 {

@@ -10,6 +10,7 @@ mod json;
 mod rate;
 pub mod report;
 pub mod sample;
+pub mod screen;
 mod table;
 mod tally;
 pub mod telemetry;

@@ -3,14 +3,12 @@
 use super::final_report::final_report;
 use super::json;
 use super::sample::Sample;
+use super::screen;
 use super::table::table;
 use crate::config::StatsFormat;
 use crate::plan::Plan;
 use rdma_engine::types::Time;
 use std::io::{IsTerminal, Write as _};
-
-/// Moves to the top left corner and clears the screen from there.
-const REDRAW: &str = "\x1b[H\x1b[J";
 
 /// How samples are shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -70,13 +68,19 @@ impl Reporter {
 
     /// Shows a sample, with rates since the last one.
     pub fn show(&mut self, sample: &Sample) {
-        print(&shown(self.style, sample, &self.before));
+        let text = shown(self.style, sample, &self.before);
+        match self.style {
+            // A reader that has gone away is no reason to stop.
+            Style::Screen { .. } => drop(screen::draw(&text)),
+            _ => print(&text),
+        }
         self.before = sample.clone();
     }
 
     /// Shows the totals at the end, and what could not be taken down. The pools of the sample are looked at again for
     /// this, after everything else is gone.
     pub fn conclude(&mut self, sample: &Sample, unclean: &[String]) {
+        screen::leave();
         print(&concluded(self.style, sample, unclean));
     }
 }
@@ -85,7 +89,7 @@ fn shown(style: Style, sample: &Sample, before: &Sample) -> String {
     match style {
         Style::Json => format!("{}\n", json::line(sample, before)),
         Style::Blocks => format!("{}\n", table(sample, before, false)),
-        Style::Screen { color } => format!("{REDRAW}{}", table(sample, before, color)),
+        Style::Screen { color } => table(sample, before, color),
     }
 }
 

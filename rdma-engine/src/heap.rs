@@ -279,6 +279,9 @@ impl Buf for HeapBuf {
     }
 
     fn truncate(&mut self, mut len: usize) {
+        if len >= self.len() {
+            return;
+        }
         for s in &mut self.segments {
             s.end = s.start + (s.end - s.start).min(len);
             len -= s.end - s.start;
@@ -297,8 +300,11 @@ impl Buf for HeapBuf {
     }
 
     fn reserve(&mut self, n: usize) -> bool {
+        if !self.is_empty() {
+            return false;
+        }
         let s = &mut self.segments[0];
-        if s.start != s.end || n > s.store.bytes.len() || s.store_mut().is_none() {
+        if n > s.store.bytes.len() || s.store_mut().is_none() {
             return false;
         }
         s.start = s.start.max(n);

@@ -127,10 +127,10 @@ fn table_of_large_numbers_keeps_to_eighty_columns() {
 }
 
 #[test]
-fn a_terminal_is_redrawn_and_drops_are_red_where_wanted() {
+fn drops_are_red_on_a_terminal_where_wanted() {
     let now = sample(1000, 1);
     let [red, plain] = [true, false].map(|color| shown(Style::Screen { color }, &now, &Sample::default()));
-    assert!(red.starts_with("\x1b[H\x1b[J") && plain.starts_with("\x1b[H\x1b[J"));
+    assert!(!plain.contains('\x1b') && plain.ends_with('\n'), "moving the cursor is the screen's business");
     let painted: Vec<&str> = red.lines().filter(|l| l.contains("\x1b[31m")).collect();
     assert!(matches!(painted[..], [line] if line.contains("no_credit")), "{painted:?}");
     assert_eq!(red.replace("\x1b[31m", "").replace("\x1b[0m", ""), plain);

@@ -88,3 +88,18 @@ fn reserve_moves_the_start_of_an_empty_buffer() {
     b.append(1).unwrap();
     assert!(!b.reserve(0));
 }
+
+#[test]
+fn heap_buffers_keep_the_contract() {
+    crate::suite::run_buffer_cases(&HeapPool::new(64, 100), &HeapPool::new(64, 0));
+    let both = HeapPool::new(64, 64);
+    crate::suite::run_buffer_cases(&both, &both);
+}
+
+#[test]
+fn nothing_is_lost_in_queues_that_fail() {
+    let (seeds, steps) = if cfg!(miri) { (1, 150) } else { (40, 600) };
+    for seed in 0..seeds {
+        crate::suite::random_ownership(&HeapPool::new(200, 128), &HeapPool::new(200, 0), seed, steps);
+    }
+}

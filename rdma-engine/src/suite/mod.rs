@@ -10,7 +10,10 @@
 //!
 //! A case panics when the transport breaks the contract of [`crate::transport`]. What a rig cannot do it says in its
 //! [`Features`]; the cases that need it are skipped and named. Every case ends with both pools full.
+//!
+//! Buffers have a contract and cases of their own: [`run_buffer_cases`] and [`random_ownership`].
 
+mod buffers;
 mod bytes;
 mod case;
 mod chains;
@@ -18,6 +21,7 @@ mod connected;
 mod datagram;
 mod lifecycle;
 mod order;
+mod ownership;
 mod queues;
 mod refusals;
 mod remote_errors;
@@ -26,8 +30,10 @@ mod session;
 mod soak;
 mod waits;
 
+pub use buffers::{BufferCase, buffer_cases, run_buffer_cases};
 pub use bytes::{contents, empty_chain, filled_chain, pattern};
 pub use case::{Case, Report, run, run_case};
+pub use ownership::random_ownership;
 pub use rng::Rng;
 pub use session::{A, B, End, Link, Pair, QpsOf, Session};
 

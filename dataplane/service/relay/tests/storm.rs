@@ -1,4 +1,5 @@
 //! Random bursts, losses, failures, swaps of queue pairs, dry pools and drains on a pair of relays.
+#![allow(dead_code)] // Compiled into two programs, of which each uses some.
 
 use super::rig::{Pair, Setup, frame, label};
 use super::watch::Fate;

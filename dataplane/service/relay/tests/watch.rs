@@ -1,4 +1,5 @@
 //! A transport that counts what a relay posts, and refuses, loses and delays at will.
+#![allow(dead_code)] // Compiled into two programs, of which each uses some.
 
 use isthmus::service::relay::header::{Header, MAX_HEADER};
 use rdma_engine::buf::{Buf, Egress, copy_out};
