@@ -21,12 +21,13 @@ use crate::types::{Gid, Pmtu, QpType, Qpn};
 use crate::wr::{AhId, SrqId};
 use std::collections::BTreeMap;
 use std::os::fd::RawFd;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 /// A port of an open device with a protection domain: makes queue pairs and regions for all workers.
 #[derive(Debug)]
 pub struct VerbsDevice<B: Buf> {
-    workers: Mutex<BTreeMap<usize, Arc<WorkerQueues<B>>>>,
+    /// Workers whose transport lives; the transport owns the queues.
+    workers: Mutex<BTreeMap<usize, Weak<WorkerQueues<B>>>>,
     buffers: Mutex<Buffers>,
     gid: Mutex<GidEntry>,
     port: u8,
@@ -188,7 +189,8 @@ impl<B: Buf> VerbsDevice<B> {
     }
 
     fn queues(&self, worker: usize) -> Result<Arc<WorkerQueues<B>>, VerbsError> {
-        lock(&self.workers).get(&worker).cloned().ok_or(VerbsError::UnknownWorker { worker })
+        let found = lock(&self.workers).get(&worker).and_then(Weak::upgrade);
+        found.ok_or(VerbsError::UnknownWorker { worker })
     }
 
     fn create_queues(
@@ -264,13 +266,13 @@ impl<B: Buf> Device for VerbsDevice<B> {
             context.within("segments of a shared receive", srq.sge.into(), SEGMENTS_MOST as u64)?;
         }
         let mut workers = lock(&self.workers);
-        if workers.contains_key(&worker) {
+        if workers.get(&worker).is_some_and(|w| w.strong_count() > 0) {
             return Err(VerbsError::WorkerExists { worker });
         }
         let events = spec.cqs.iter().any(|c| c.events);
         let channel = if events { Some(Channel::create(context)?) } else { None };
         let queues = Arc::new(self.create_queues(worker as u16, spec, channel.as_ref())?);
-        workers.insert(worker, Arc::clone(&queues));
+        workers.insert(worker, Arc::downgrade(&queues));
         let keys = lock(&self.buffers).keys.clone();
         Ok(Verbs::new(Parts { pd: Arc::clone(&self.pd), queues, channel, keys, max_qps: spec.max_qps }))
     }

@@ -262,7 +262,7 @@ fn mr_remedy(e: &io::Error) -> String {
 
 /// The soft limit of locked memory in words.
 fn memlock() -> String {
-    match super::memlock::limit_bytes() {
+    match rustix::process::getrlimit(rustix::process::Resource::Memlock).current {
         None => "unlimited".to_string(),
         Some(bytes) => format!("{bytes} bytes"),
     }

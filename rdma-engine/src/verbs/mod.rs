@@ -38,7 +38,6 @@ mod event;
 mod ffi;
 mod gid;
 mod grh;
-mod memlock;
 mod modify;
 mod mr;
 mod pd;

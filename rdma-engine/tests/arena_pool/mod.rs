@@ -169,8 +169,9 @@ impl Pool for ArenaPool {
     }
 }
 
+/// One segment of a chain.
 #[derive(Debug)]
-struct Segment {
+pub struct Segment {
     hold: Hold,
     start: usize,
     end: usize,
@@ -221,9 +222,31 @@ impl ArenaBuf {
     }
 }
 
+/// The contents, segment by segment.
+#[derive(Debug)]
+pub struct Segments<'a>(std::slice::Iter<'a, Segment>);
+
+impl<'a> Iterator for Segments<'a> {
+    type Item = &'a [u8];
+    fn next(&mut self) -> Option<&'a [u8]> {
+        self.0.next().map(Segment::bytes)
+    }
+}
+
+/// The writable areas, segment by segment.
+#[derive(Debug)]
+pub struct Spare<'a>(std::slice::IterMut<'a, Segment>);
+
+impl<'a> Iterator for Spare<'a> {
+    type Item = &'a mut [u8];
+    fn next(&mut self) -> Option<&'a mut [u8]> {
+        self.0.find_map(|s| s.range_mut(s.end, s.size()))
+    }
+}
+
 impl Buf for ArenaBuf {
-    type Segments<'a> = Box<dyn Iterator<Item = &'a [u8]> + 'a>;
-    type Spare<'a> = Box<dyn Iterator<Item = &'a mut [u8]> + 'a>;
+    type Segments<'a> = Segments<'a>;
+    type Spare<'a> = Spare<'a>;
 
     fn len(&self) -> usize {
         self.segments.iter().map(|s| s.end - s.start).sum()
@@ -234,7 +257,7 @@ impl Buf for ArenaBuf {
     }
 
     fn segments(&self) -> Self::Segments<'_> {
-        Box::new(self.segments.iter().map(Segment::bytes))
+        Segments(self.segments.iter())
     }
 
     fn first(&self) -> &[u8] {
@@ -318,7 +341,7 @@ impl Buf for ArenaBuf {
     }
 
     fn spare(&mut self) -> Self::Spare<'_> {
-        Box::new(self.segments.iter_mut().filter_map(|s| s.range_mut(s.end, s.size())))
+        Spare(self.segments.iter_mut())
     }
 
     fn room(&self) -> usize {

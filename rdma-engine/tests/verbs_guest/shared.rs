@@ -1,9 +1,9 @@
 //! Shared receive queues.
 
-use crate::pair::{Pair, plain, spec};
+use crate::pair::{End, Pair, plain, spec};
 use rdma_engine::buf::Pool;
 use rdma_engine::qp::{QpSpec, QpState};
-use rdma_engine::transport::{SrqSpec, Transport, WorkerSpec};
+use rdma_engine::transport::{Device, SrqSpec, Transport, WorkerSpec};
 use rdma_engine::types::QpType;
 use rdma_engine::verbs::AsyncEvent;
 use rdma_engine::wr::{Cookie, Op, RecvWr, Refusal, SrqId, Status};
@@ -79,4 +79,22 @@ fn a_low_shared_queue_tells_the_control_thread_once() {
     assert_eq!(event.to_string(), "shared receive queue 0 of worker 0 runs low");
     assert_eq!(p.b.device.poll_async(), None, "once");
     p.close();
+}
+
+#[test]
+fn shared_receives_go_home_with_their_worker() {
+    let Some(mut p) = open("shared_receives_go_home_with_their_worker") else { return };
+    p.connect(&spec(QpType::Rc), &on_srq());
+    let detached = p.b.init(&on_srq());
+    (0..8).for_each(|n| post(&mut p, n).unwrap());
+    p.b.flush();
+    let Pair { a, b } = p;
+    let End { transport, device, pool, .. } = b;
+    drop(transport);
+    assert_eq!(pool.in_use(), 8, "a queue pair still refers to the shared queue");
+    drop(detached);
+    assert!(pool.is_full(), "the device lives, the worker and its queue pairs are gone");
+    // The worker's place is free for another one.
+    drop(device.create_worker(0, &plain()).unwrap());
+    drop((device, a));
 }
