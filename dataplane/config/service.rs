@@ -35,7 +35,7 @@ pub struct RelayKeys {
     pub on_flow_table_full: Option<FlowTableFull>,
     /// What happens to a frame when its QP takes no more.
     pub on_full: Option<OnFull>,
-    /// Milliseconds that frames wait for a dead path before they are dropped.
+    /// Milliseconds that frames wait for a dead path, or for the first one after the start, before they are dropped.
     pub dead_path_wait_ms: Option<u32>,
 }
 

@@ -63,7 +63,7 @@ fn only_device(port: u8) -> Result<String, String> {
         (Some(name), None) => Ok(name),
         (None, _) => Err(VerbsError::NoDevices.to_string()),
         (Some(first), Some(second)) => Err(format!(
-            "several RDMA devices are there ({first}, {second}, ...): say which with [fabric] device = \"{first}\", port = {port}"
+            "several RDMA devices are there ({first}, {second}, ...): say which with [fabric.verbs] device = \"{first}\", port = {port}"
         )),
     }
 }

@@ -122,11 +122,10 @@ test_scripts() {
   done
 }
 
-# Builds what test scripts run, once: optimised, because the guest is slow, but with the checks of a test build
-# and without link-time optimisation. Scripts find it by ISTHMUS_BIN and ISTHMUS_TESTS/PACKAGE/TARGET.
+# Builds what test scripts run, once, in the profile that Cargo.toml has for them. Scripts find it by ISTHMUS_BIN and
+# ISTHMUS_TESTS/PACKAGE/TARGET.
 build_programs() {
-  local profile=(--profile guest --config 'profile.guest.inherits="release"' --config 'profile.guest.lto="off"'
-    --config 'profile.guest.debug-assertions=true' --config 'profile.guest.codegen-units=16')
+  local profile=(--profile guest)
   cargo build ${locked[@]+"${locked[@]}"} --bin isthmus "${profile[@]}"
   rm -rf "$target/guest-tests"
   cargo test ${locked[@]+"${locked[@]}"} --workspace --no-run --message-format json "${profile[@]}" |

@@ -108,7 +108,7 @@ impl<B: Buf> Relay<B> {
             living: ArrayVec::new(),
             held: Burst::new(),
             spent: Burst::new(),
-            dead_since: Some(Time(0)),
+            dead_since: None,
             draining: false,
             spare_receives: 0,
         }
