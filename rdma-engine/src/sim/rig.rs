@@ -178,13 +178,14 @@ mod tests {
     use crate::suite;
 
     #[test]
+    #[cfg_attr(miri, ignore = "too long for an interpreter, which runs the suite on loopback")]
     fn the_common_suite_passes_over_ipv4() {
         let report = suite::run(&mut SoftRig::new(false), "");
         assert!(report.passed.len() > 1, "{report}");
     }
 
     #[test]
-    #[cfg_attr(miri, ignore = "once is enough for an interpreter")]
+    #[cfg_attr(miri, ignore = "too long for an interpreter, which runs the suite on loopback")]
     fn the_common_suite_passes_over_ipv6() {
         let report = suite::run(&mut SoftRig::new(true), "");
         assert!(report.passed.len() > 1, "{report}");
