@@ -122,13 +122,18 @@ test_scripts() {
   done
 }
 
-# Builds what test scripts run, once, in the profile that Cargo.toml has for them. Scripts find it by ISTHMUS_BIN and
-# ISTHMUS_TESTS/PACKAGE/TARGET.
+# build_programs SCRIPT...: builds what test scripts run, in the profile that Cargo.toml has for them: the command, and
+# the compiled tests that their headers `# tests: NAME...` ask for. They find these by ISTHMUS_BIN and
+# ISTHMUS_TESTS/PACKAGE/NAME.
 build_programs() {
-  local profile=(--profile guest)
-  cargo build ${locked[@]+"${locked[@]}"} --bin isthmus "${profile[@]}"
+  local file name tests=()
+  for file; do
+    for name in $(header "$file" tests); do tests+=(--test "$name"); done
+  done
+  cargo build ${locked[@]+"${locked[@]}"} --bin isthmus --profile guest
   rm -rf "$target/guest-tests"
-  cargo test ${locked[@]+"${locked[@]}"} --workspace --no-run --message-format json "${profile[@]}" |
+  [ ${#tests[@]} = 0 ] ||
+    cargo test ${locked[@]+"${locked[@]}"} --workspace --no-run --message-format json --profile guest "${tests[@]}" |
     "$scripts/lib/link_tests.py" "$target/guest-tests"
   export ISTHMUS_BIN=$target/guest/isthmus ISTHMUS_TESTS=$target/guest-tests
 }
@@ -138,7 +143,7 @@ run_scripts() {
   local file files log=$logs/$stage.log.tap
   mapfile -t files < <(test_scripts "$stage")
   [ ${#files[@]} != 0 ] || { echo "none yet" && count 0 0 0 && return 0; }
-  build_programs
+  build_programs "${files[@]}"
   for file in "${files[@]}"; do tap_run "$file"; done | tee "$log"
   count_log tap "$log"
 }
@@ -152,7 +157,7 @@ stage_guest() {
   local options pending log=$logs/guest.log.tap
   mapfile -t pending < <(test_scripts guest)
   [ ${#pending[@]} != 0 ] || { echo "none yet" && count 0 0 0 && return 0; }
-  build_programs
+  build_programs "${pending[@]}"
   : >"$log"
   while [ ${#pending[@]} != 0 ]; do
     options=$(header "${pending[0]}" guest)

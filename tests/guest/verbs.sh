@@ -2,6 +2,7 @@
 # The verbs transport against kernel rxe: two devices on one wire, the common suite and what is special about verbs.
 # guest: --network pair
 # limit: 400
+# tests: verbs_guest verbs_suite
 set -uo pipefail
 
 # shellcheck source=scripts/lib/libtest_tap.sh
