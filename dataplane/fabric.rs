@@ -1,11 +1,61 @@
 //! A worker's transport, or none: sources and sinks have no RDMA side.
 
+use crate::bridge::Packet;
+use crate::stats::Tally;
 use rdma_engine::buf::{Buf, Egress};
 use rdma_engine::qp::QpState;
 use rdma_engine::transport::{Completions, Counters, Posted, Transport};
 use rdma_engine::types::Time;
 use rdma_engine::wr::{QpId, RecvWr, Refusal, Refused, SendWr, SrqId};
 use std::os::fd::RawFd;
+
+/// What the loop of a worker asks of a transport beside [`Transport`]. Transports whose device has a port of its own
+/// keep what is given here.
+pub trait WorkerTransport: Transport<Buf = Packet> {
+    /// A frame from a port that the transport shares with the service; what is the service's comes back.
+    #[inline]
+    fn claim(&mut self, now: Time, frame: Packet) -> Option<Packet> {
+        let _ = now;
+        Some(frame)
+    }
+
+    /// Shows what it counts.
+    fn publish(&self, tally: &mut Tally) {
+        let _ = tally;
+    }
+
+    /// True if there is something to do without an event or a frame to say so.
+    #[inline]
+    fn has_work(&self, now: Time) -> bool {
+        let _ = now;
+        false
+    }
+}
+
+impl WorkerTransport for rdma_engine::verbs::Verbs<Packet> {}
+
+impl WorkerTransport for rdma_engine::loopback::LoopTransport<Packet> {}
+
+impl<T: WorkerTransport> WorkerTransport for Fabric<T> {
+    #[inline]
+    fn claim(&mut self, now: Time, frame: Packet) -> Option<Packet> {
+        match self {
+            Fabric::Wired(t) => t.claim(now, frame),
+            Fabric::None => Some(frame),
+        }
+    }
+
+    fn publish(&self, tally: &mut Tally) {
+        if let Fabric::Wired(t) = self {
+            t.publish(tally);
+        }
+    }
+
+    #[inline]
+    fn has_work(&self, now: Time) -> bool {
+        self.wired().is_some_and(|t| t.has_work(now))
+    }
+}
 
 /// A transport that may be missing; a missing one refuses everything and completes nothing.
 #[derive(Debug)]

@@ -80,8 +80,9 @@ fn main() -> ExitCode {
 }
 
 /// Configurations to watch. One worker lcore each, apart from control's.
-const RUNS: [(&str, &str); 2] = [
+const RUNS: [(&str, &str); 3] = [
     ("relay on loopback", include_str!("../conf/relay-loopback.toml")),
+    ("relay on the soft transport", include_str!("../conf/relay-soft.toml")),
     ("null port through a relay on loopback", NULL_RELAY),
 ];
 

@@ -21,6 +21,8 @@ impl<D: Endpoint> NodeControl<'_, D> {
         }
         let mut offer = self.settings.offer.clone();
         offer.gid = self.device.gid();
+        offer.blob = self.device.steering();
+        (offer.features, offer.jumbo_payload) = self.device.features();
         offer.path_mtu = offer.path_mtu.min(self.device.path_mtu());
         for at in 0..self.places.len() {
             let worker = self.places[at].worker;
@@ -82,7 +84,9 @@ impl<D: Endpoint> NodeControl<'_, D> {
         let mut path = self.device.path_to(agreement.peer.offer.gid);
         // Each queue pair its own port: several ways through the network, and through the peer's RSS.
         path.flow_label = (0x1000 + at as u32 * 0x111) & 0xF_FFFF;
-        path.udp_source_port = Some(pair.remote.udp_source_port).filter(|p| *p != 0);
+        let wanted = Some(pair.remote.udp_source_port).filter(|p| *p != 0);
+        path.udp_source_port =
+            wanted.or_else(|| self.device.udp_source_port(&agreement.peer.offer, &pair.remote));
         let rtr = RtrAttr {
             path,
             dest_qpn: pair.remote.qpn,
@@ -105,7 +109,8 @@ impl<D: Endpoint> NodeControl<'_, D> {
                 "the peer posts {credits} receives, {MIN_RECEIVES} are the least; raise its recv_depth"
             ));
         }
-        let (qp, qpn, _) = self.places[at].take_fresh().ok_or("it is gone")?;
+        let (mut qp, qpn, _) = self.places[at].take_fresh().ok_or("it is gone")?;
+        self.device.agree(&mut qp, terms).map_err(|e| e.to_string())?;
         let up = BringUp::resume(self.device, qp)
             .rtr(rtr)
             .and_then(|qp| qp.rts(rts))

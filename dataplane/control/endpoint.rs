@@ -1,6 +1,6 @@
 //! What control asks of a device beside the common [`Device`] trait.
 
-use rdma_engine::cm::TransportKind;
+use rdma_engine::cm::{Features, Offer, QpOffer, Terms, TransportKind};
 use rdma_engine::qp::AddressVector;
 use rdma_engine::transport::Device;
 use rdma_engine::types::{Gid, Pmtu};
@@ -49,6 +49,30 @@ pub trait Endpoint: Device {
     fn wanted_udp_port(&self, worker: usize) -> u16 {
         let _ = worker;
         0
+    }
+
+    /// Departures from the standard that it would take part in, and its longest payload with them in bytes.
+    fn features(&self) -> (Features, u32) {
+        (Features::NONE, 0)
+    }
+
+    /// Takes over what was agreed for a queue pair that is in INIT.
+    fn agree(&self, qp: &mut Self::Qp, terms: &Terms) -> Result<(), Self::Error> {
+        let _ = (qp, terms);
+        Ok(())
+    }
+
+    /// How this end's port spreads packets over the workers, for the peer's [`udp_source_port`](Self::udp_source_port);
+    /// travels with the offer.
+    fn steering(&self) -> Vec<u8> {
+        Vec::new()
+    }
+
+    /// UDP source port that brings packets to the peer's queue pair `qp` to the worker that owns it, by what the peer
+    /// says in its offer; `None` for any.
+    fn udp_source_port(&self, peer: &Offer, qp: &QpOffer) -> Option<u16> {
+        let _ = (peer, qp);
+        None
     }
 
     /// The next thing the device reports.

@@ -9,6 +9,12 @@ pub const RX_BURST: u32 = crate::service::BURST as u32;
 pub const TX_BURST: u32 = 64;
 /// Frames of a worker that wait for its TX queue at most.
 pub const TX_BACKLOG: u32 = OUTBOX as u32 + TX_BURST;
+/// RoCE frames that wait for another worker at most.
+pub(crate) const HANDOVER_SLOTS: u32 = crate::soft::HANDOVER as u32;
+/// RoCE frames of a worker that wait for an earlier one at most.
+pub(crate) const HELD_FRAMES: u32 = crate::soft::HELD as u32;
+/// Client frames of a worker that wait on a port shared with RoCE packets.
+pub(crate) const PARKED_FRAMES: u32 = crate::worker::PARKED as u32;
 /// Completions of one poll.
 pub const COMPLETION_BURST: u32 = 64;
 /// Bytes before the data of an mbuf (`RTE_PKTMBUF_HEADROOM`).
@@ -48,9 +54,9 @@ pub(crate) const MAX_QPS: u64 = (1 << 24) - 2;
 pub(crate) const DATA_ROOM_BYTES: u32 = 2048;
 /// Ethernet header, two VLAN tags and frame check sequence: what a driver may add to the MTU.
 pub(crate) const DRIVER_OVERHEAD_BYTES: u32 = 26;
-/// IPv4, UDP, BTH, the longest extended headers before payload and ICRC.
-pub(crate) const ROCE_OVERHEAD_V4_BYTES: u32 = 64;
-/// The same over IPv6.
+/// What is left for headers beside the packet size, as kernels do: IPv4, UDP, BTH, extended headers, ICRC, and some.
+pub(crate) const ROCE_OVERHEAD_V4_BYTES: u32 = 80;
+/// The same over IPv6: the longest headers there are before a payload.
 pub(crate) const ROCE_OVERHEAD_V6_BYTES: u32 = 84;
 /// RNR timer in units of 10 us by wire code, code 0 last (it is the longest).
 pub(crate) const RNR_TIMER_10US: [(u8, u32); 32] = [

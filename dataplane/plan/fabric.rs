@@ -1,6 +1,6 @@
 //! The RDMA side of a node, apart from depths and peers: transport, packet size, key, times.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use rdma_engine::cm::Cidr;
 use serde::{Serialize, Serializer};
@@ -178,7 +178,7 @@ fn soft(keys: &FabricKeys, index: usize, node: &DraftNode, ports: &Draft, ledger
     let at = |key| fabric_at(index, key);
     let port = node.soft_port.unwrap_or(0);
     let port_mtu = ports.ports.get(port).map_or(1500, |draft| u32::from(draft.port.mtu));
-    let mtu = ledger.number(at("soft.mtu"), keys.soft.mtu, port_mtu, 320..=9216, "bytes");
+    let mtu = ledger.number(at("soft.mtu"), keys.soft.mtu, port_mtu, 336..=9216, "bytes");
     if mtu > port_mtu && node.soft_port.is_some() {
         let what = format!("the port's mtu is {port_mtu}");
         ledger.refuse(at("soft.mtu"), what, format!("set mtu = {port_mtu} or less, or raise the port's mtu"));
@@ -198,7 +198,11 @@ fn soft_addresses(keys: &FabricKeys, index: usize, ledger: &mut Ledger) -> Vec<I
     let at = fabric_at(index, "soft.addresses");
     let mut addresses: Vec<InterfaceAddress> = Vec::new();
     for text in keys.soft.addresses.iter().flatten() {
-        match text.parse() {
+        match text.parse::<InterfaceAddress>() {
+            Ok(address) if !is_a_hosts(address.address) => {
+                let remedy = "give it an address that one host can have, such as 192.0.2.1/24";
+                ledger.refuse(at.clone(), format!("{text} is no address of a host"), remedy);
+            }
             Ok(address) if addresses.contains(&address) => {
                 ledger.refuse(at.clone(), format!("{text} is listed twice"), "list each address once");
             }
@@ -213,6 +217,12 @@ fn soft_addresses(keys: &FabricKeys, index: usize, ledger: &mut Ledger) -> Vec<I
         ledger.refuse(at, "the soft transport needs an address of its own", remedy);
     }
     addresses
+}
+
+/// Neither a group's, nor this machine's inside, nor none at all.
+fn is_a_hosts(address: IpAddr) -> bool {
+    let broadcast = address == IpAddr::V4(Ipv4Addr::BROADCAST);
+    !(address.is_multicast() || address.is_loopback() || address.is_unspecified() || broadcast)
 }
 
 fn gateway(

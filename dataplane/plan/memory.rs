@@ -12,6 +12,8 @@ const DESCRIPTOR_BYTES: u64 = 64;
 const SLOT_BYTES: u64 = 8;
 /// EAL's own needs.
 const EAL_BYTES: u64 = 32 << 20;
+/// An ordinary page.
+const SMALL_PAGE: u64 = 4096;
 /// One entry of the relay's flow table.
 const FLOW_BYTES: u64 = 16;
 /// One sequence number of source and sink.
@@ -25,6 +27,16 @@ pub(super) fn pool_bytes(count: u64, data_room: u64) -> u64 {
     count * object + (count + 1).next_power_of_two() * SLOT_BYTES
 }
 
+/// The same on ordinary pages, where DPDK lets no buffer cross the end of a page unless it is longer than one.
+fn pool_bytes_on_small_pages(count: u64, data_room: u64) -> u64 {
+    let object = MBUF_BYTES + data_room.next_multiple_of(64);
+    let pages = match SMALL_PAGE / object {
+        0 => count * object.div_ceil(SMALL_PAGE),
+        a_page => count.div_ceil(a_page),
+    };
+    pages * SMALL_PAGE + (count + 1).next_power_of_two() * SLOT_BYTES
+}
+
 /// Adds everything up and settles the kind of pages.
 pub(super) fn total(
     config: &Config,
@@ -35,20 +47,27 @@ pub(super) fn total(
     hardware: Option<&Hardware>,
     ledger: &mut Ledger,
 ) -> PlanMemory {
-    let pools_bytes = pools.iter().map(PlanPool::bytes).sum::<u64>();
     let rings_bytes = rings(ports, links);
     // A tenth for alignment and page ends.
-    let needed_mib = (pools_bytes + rings_bytes + EAL_BYTES) / 10 * 11 / (1 << 20) + 1;
-    let needed_mib = needed_mib.next_multiple_of(2);
+    let whole =
+        |pools: u64| ((pools + rings_bytes + EAL_BYTES) / 10 * 11 / (1 << 20) + 1).next_multiple_of(2);
+    let mut pools_bytes = pools.iter().map(PlanPool::bytes).sum::<u64>();
+    let mut needed_mib = whole(pools_bytes);
+    let asked_mib = config.eal.memory_mib.map_or(needed_mib, u64::from);
+    let hugepages = pages(config.eal.hugepages.unwrap_or_default(), asked_mib, hardware, ledger);
+    if hugepages == Hugepages::NoHuge {
+        let on_small_pages = |p: &PlanPool| pool_bytes_on_small_pages(p.count.into(), p.data_room.into());
+        pools_bytes = pools.iter().map(on_small_pages).sum();
+        needed_mib = whole(pools_bytes);
+    }
     let eal_mib = wanted(config, needed_mib, ledger);
-    let mut memory = PlanMemory {
-        hugepages: config.eal.hugepages.unwrap_or_default(),
+    let memory = PlanMemory {
+        hugepages,
         pools_bytes,
         rings_bytes,
         tables_bytes: nodes.iter().map(tables).sum(),
         eal_mib,
     };
-    memory.hugepages = pages(memory.hugepages, eal_mib, hardware, ledger);
     let inputs = format!(
         "pools {} + rings {} + EAL {} MiB, and a tenth",
         mib(pools_bytes),

@@ -1,8 +1,8 @@
 //! Buffer pools: enough for every ring, burst and queue at once.
 
 use super::bounds::{
-    COMPLETION_BURST, DATA_ROOM_BYTES, DRIVER_OVERHEAD_BYTES, GRH_BYTES, HEADROOM_BYTES, MAX_POOL, RX_BURST,
-    TX_BACKLOG,
+    COMPLETION_BURST, DATA_ROOM_BYTES, DRIVER_OVERHEAD_BYTES, GRH_BYTES, HANDOVER_SLOTS, HEADROOM_BYTES,
+    HELD_FRAMES, MAX_POOL, PARKED_FRAMES, RX_BURST, TX_BACKLOG,
 };
 use super::drivers::device_number;
 use super::ledger::{Ledger, fabric_at};
@@ -129,7 +129,16 @@ fn packets(node: &PlanNode, fabric: &PlanFabric) -> u64 {
 /// Received packets that a soft node holds: of messages being received or handed on, and pinned by TX slots.
 fn soft_holdings(node: &PlanNode, ports: &Draft) -> u64 {
     let Some(fabric) = &node.fabric else { return 0 };
-    (posted_receives(node, fabric) + tx_slots(node, ports)) * packets(node, fabric)
+    let workers = node.workers.len() as u64;
+    let handed_over = if workers > 1 { workers * u64::from(HANDOVER_SLOTS) } else { 0 };
+    let held = workers * u64::from(HELD_FRAMES);
+    (posted_receives(node, fabric) + tx_slots(node, ports)) * packets(node, fabric) + handed_over + held
+}
+
+/// Client frames that wait while RoCE packets use their port, and a second backlog for its TX queue.
+fn shared_port(node: &PlanNode, port: usize) -> u64 {
+    let shared = node.ports.contains(&port) && is_soft_port(node, port);
+    if shared { node.workers.len() as u64 * u64::from(PARKED_FRAMES + TX_BACKLOG) } else { 0 }
 }
 
 fn port_pool(index: usize, ports: &Draft, inputs: &Inputs<'_>, ledger: &mut Ledger) -> PlanPool {
@@ -148,13 +157,15 @@ fn port_pool(index: usize, ports: &Draft, inputs: &Inputs<'_>, ledger: &mut Ledg
         if node.ports.contains(&index) {
             demand.add("in flight", in_flight(node));
         }
+        demand.add("port shared with RoCE", shared_port(node, index));
         if is_soft_port(node, index) {
             demand.add("received packets", soft_holdings(node, ports));
         }
     }
     if let Some((far_port, far)) = far_node(index, ports, inputs.nodes) {
         let received = if is_soft_port(far, far_port) { soft_holdings(far, ports) } else { 0 };
-        demand.add("held by the far end", holdings(far, ports) + received);
+        let parked = shared_port(far, far_port);
+        demand.add("held by the far end", holdings(far, ports) + received + parked);
     }
     demand.add("lcore caches", cached(draft.pool_cache, inputs.lcores));
     let count = pinned_or(draft.pool_frames, &demand, vec![draft.at.key("pool_frames")], &port.name, ledger);

@@ -6,8 +6,9 @@ use super::nodes::DraftNode;
 use super::ports::Draft;
 use super::services::Carrier;
 use super::{
-    Hardware, Plan, PlanDrain, PlanFabric, PlanNode, PlanPeer, PlanPort, PlanService, PlanStats, PollPolicy,
-    depths, eal, fabric, lcores, limits, memory, nodes, peers, pools, ports, services,
+    Hardware, Plan, PlanDrain, PlanFabric, PlanNode, PlanPeer, PlanPort, PlanService, PlanStats,
+    PlanTransport, PollPolicy, depths, eal, fabric, lcores, limits, memory, nodes, peers, pools, ports,
+    services,
 };
 use crate::config::{Config, KeyPath, PollMode, Problem, ServiceKind, StatsFormat};
 
@@ -26,6 +27,7 @@ pub fn resolve(config: &Config, hardware: Option<&Hardware>) -> Result<Plan, Vec
     ports::settle_queues(&mut ports, &served_by, hardware, &mut ledger);
     let mut nodes = finish_nodes(config, &drafts, &ports, hardware, &mut ledger);
     check_pairs(&nodes, &mut ledger);
+    check_addresses(&nodes, &mut ledger);
     let pools = pools::size(config, &mut ports, &mut nodes, lcores.len(), &mut ledger);
     let regions = pools.iter().filter(|pool| pool.registered).count();
     limits::check_rdma(&nodes, u32::try_from(regions).unwrap_or(u32::MAX), hardware, &mut ledger);
@@ -136,6 +138,27 @@ fn check_pairs(nodes: &[PlanNode], ledger: &mut Ledger) {
         if fabric.qp.kind != theirs.qp.kind {
             let what = format!("node {name} has another QP type");
             ledger.refuse(fabric_at(index, "qp"), what, "set the same qp at both ends");
+        }
+    }
+}
+
+/// No two nodes answer for the same address.
+fn check_addresses(nodes: &[PlanNode], ledger: &mut Ledger) {
+    let addresses = |node: &PlanNode| match node.fabric.as_ref().map(|fabric| &fabric.transport) {
+        Some(PlanTransport::Soft(soft)) => soft.addresses.clone(),
+        _ => Vec::new(),
+    };
+    for (index, node) in nodes.iter().enumerate() {
+        for own in addresses(node) {
+            let taken = |other: &&PlanNode| addresses(other).iter().any(|a| a.address == own.address);
+            if let Some(other) = nodes[..index].iter().find(taken) {
+                let what = format!("node {} has {} already", other.name, own.address);
+                ledger.refuse(
+                    fabric_at(index, "soft.addresses"),
+                    what,
+                    "give each node addresses of its own",
+                );
+            }
         }
     }
 }

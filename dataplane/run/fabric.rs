@@ -1,9 +1,10 @@
 //! The RDMA side of a plan's nodes: devices, what is offered, who listens and who connects.
 
 use super::error::RunError;
-use crate::bridge::{Packet, arenas};
+use crate::bridge::arenas;
 use crate::config::{KeySource, QpKind, ServiceKind as ConfigService};
 use crate::control::{Endpoint, Line, NodeControl, NodeSettings};
+use crate::fabric::WorkerTransport;
 use crate::plan::{Plan, PlanFabric, PlanNode, PlanPeer, PlanQp, PlanService, PollPolicy};
 use crate::worker::Mailbox;
 use dpdk_bind::Mempool;
@@ -12,7 +13,7 @@ use rdma_engine::cm::{
 };
 use rdma_engine::mem::Access;
 use rdma_engine::qp::{InitAttr, QpCaps, QpSpec};
-use rdma_engine::transport::{CqSpec, SrqSpec, Transport, WorkerSpec};
+use rdma_engine::transport::{CqSpec, SrqSpec, WorkerSpec};
 use rdma_engine::types::{Gid, Pmtu, QpType, Time};
 use rdma_engine::wr::SrqId;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, ToSocketAddrs};
@@ -44,7 +45,7 @@ pub(super) fn set_up<D: Endpoint>(
     device: D,
 ) -> Result<FabricNode<D>, RunError>
 where
-    D::Transport: Transport<Buf = Packet>,
+    D::Transport: WorkerTransport,
 {
     // All pools, not only the node's own: in-memory links pass pointers, so a frame may come from any of them.
     for (pool, planned) in pools.iter().zip(&plan.pools).filter(|(_, p)| p.data_room > 0) {
@@ -70,7 +71,7 @@ fn worker_spec(plan: &Plan, qp: &PlanQp, node: &PlanNode) -> WorkerSpec {
     }
 }
 
-fn qps_per_worker(node: &PlanNode) -> usize {
+pub(super) fn qps_per_worker(node: &PlanNode) -> usize {
     match &node.service {
         PlanService::Relay(relay) => relay.qps_per_worker as usize,
         PlanService::Source(_) | PlanService::Sink(_) => 0,

@@ -25,19 +25,20 @@ mod telemetry;
 pub use endpoints::VerbsEndpoint;
 pub use error::RunError;
 
-use crate::bridge::Packet;
+use crate::bridge::PacketPool;
 use crate::config::{ConfigFile, TransportKind};
 use crate::control::{Endpoint, NodeControl};
-use crate::fabric::Fabric;
+use crate::fabric::{Fabric, WorkerTransport};
 use crate::plan::{Plan, PlanFabric, PlanNode, PlanTransport, PollPolicy};
+use crate::soft::{SoftEndpoint, SoftPort, Steering};
 use crate::stats::Board;
-use crate::worker::{IdlePolicy, Mailbox, PortLane, Role, run_lcore};
+use crate::worker::{FabricPort, IdlePolicy, LaneKind, Mailbox, PortLane, Role, run_lcore};
 use dpdk_bind::tsc::Clock;
-use dpdk_bind::{Eal, Mempool};
+use dpdk_bind::{Eal, Mempool, Port};
 use fabric::{FabricNode, Meetings};
 use ports::RunningPort;
 use rdma_engine::loopback::Hub;
-use rdma_engine::transport::{Device, Transport};
+use rdma_engine::transport::Device;
 use rdma_engine::types::Time;
 use signals::Signals;
 use std::sync::Arc;
@@ -57,14 +58,10 @@ pub fn run(file: &ConfigFile, first: Plan) -> Result<(), RunError> {
     let kind = plan.nodes.iter().find_map(|n| n.fabric.as_ref()).map(|f| f.transport.kind());
     match kind {
         Some(TransportKind::Verbs) => execute(&eal, &plan, &signals, open_verbs),
-        Some(TransportKind::Soft) => {
-            let node = plan.nodes.iter().find(|n| n.fabric.is_some()).map_or("", |n| &n.name).to_owned();
-            let why = "transport = \"soft\" is not in this version; use \"verbs\" or \"loopback\"".into();
-            Err(RunError::Fabric { node, why })
-        }
+        Some(TransportKind::Soft) => execute(&eal, &plan, &signals, open_soft),
         Some(TransportKind::Loopback) | None => {
             let hub = Hub::new();
-            execute(&eal, &plan, &signals, |_, _| Ok(hub.device()))
+            execute(&eal, &plan, &signals, |_| Ok(hub.device()))
         }
     }
 }
@@ -81,13 +78,54 @@ fn complete_args(plan: Vec<String>) -> Vec<String> {
     args
 }
 
-fn open_verbs(node: &PlanNode, fabric: &PlanFabric) -> Result<VerbsEndpoint, RunError> {
-    let PlanTransport::Verbs { device, port, gid_index } = &fabric.transport else {
-        let why = "all nodes of a process have the same transport".into();
-        return Err(RunError::Fabric { node: node.name.clone(), why });
+/// What a node's device is opened with.
+struct Opening<'a> {
+    plan: &'a Plan,
+    node: &'a PlanNode,
+    fabric: &'a PlanFabric,
+    pools: &'a [Mempool],
+    ports: &'a [RunningPort],
+}
+
+impl Opening<'_> {
+    fn failed(&self, why: impl ToString) -> RunError {
+        RunError::Fabric { node: self.node.name.clone(), why: why.to_string() }
+    }
+}
+
+fn open_verbs(opening: &Opening<'_>) -> Result<VerbsEndpoint, RunError> {
+    let PlanTransport::Verbs { device, port, gid_index } = &opening.fabric.transport else {
+        return Err(opening.failed("all nodes of a process have the same transport"));
     };
-    VerbsEndpoint::open(device.as_deref(), *port, *gid_index, fabric.dscp)
-        .map_err(|why| RunError::Fabric { node: node.name.clone(), why })
+    VerbsEndpoint::open(device.as_deref(), *port, *gid_index, opening.fabric.dscp)
+        .map_err(|why| opening.failed(why))
+}
+
+fn open_soft(opening: &Opening<'_>) -> Result<SoftEndpoint, RunError> {
+    let PlanTransport::Soft(soft) = &opening.fabric.transport else {
+        return Err(opening.failed("all nodes of a process have the same transport"));
+    };
+    let (planned, running) = (&opening.plan.ports[soft.port], &opening.ports[soft.port].port);
+    let port = SoftPort {
+        name: planned.name.clone(),
+        mac: running.mac(),
+        addresses: soft.addresses.clone(),
+        gateway: soft.gateway,
+        vlan: soft.vlan,
+        mtu: soft.mtu,
+        dscp: opening.fabric.dscp,
+        pmtu: opening.fabric.pmtu,
+        max_qps: fabric::qps_per_worker(opening.node) as u16,
+        steering: if planned.queues > 1 { steering(running) } else { None },
+    };
+    let pool = PacketPool(opening.pools[planned.pool].clone());
+    SoftEndpoint::new(port, vec![pool; opening.node.workers.len()]).map_err(|why| opening.failed(why))
+}
+
+/// How a port spreads packets over its queues, where it does and tells how.
+fn steering(port: &Port) -> Option<Steering> {
+    let (rss, table) = (port.rss()?, port.reta().ok()?);
+    Some(Steering { udp4: rss.types.covers_udp4(), udp6: rss.types.covers_udp6(), key: rss.key, table })
 }
 
 /// Sets everything up, runs it, takes it down.
@@ -95,18 +133,21 @@ fn execute<D>(
     eal: &Eal,
     plan: &Plan,
     signals: &Signals,
-    open: impl Fn(&PlanNode, &PlanFabric) -> Result<D, RunError>,
+    open: impl Fn(&Opening<'_>) -> Result<D, RunError>,
 ) -> Result<(), RunError>
 where
     D: Endpoint,
-    D::Transport: Transport<Buf = Packet> + Send,
+    D::Transport: WorkerTransport + Send,
 {
     let clock = Clock::new(eal);
     let pools = ports::make_pools(eal, plan)?;
     let mut running = ports::start_ports(eal, plan, &pools)?;
     let mut nodes = Vec::new();
     for node in &plan.nodes {
-        let set_up = |f: &PlanFabric| fabric::set_up(plan, node, f, &pools, open(node, f)?);
+        let set_up = |fabric: &PlanFabric| {
+            let device = open(&Opening { plan, node, fabric, pools: &pools, ports: &running })?;
+            fabric::set_up(plan, node, fabric, &pools, device)
+        };
         nodes.push(node.fabric.as_ref().map(set_up).transpose()?);
     }
     let seed = getrandom::u64().map_err(|e| RunError::Io {
@@ -158,7 +199,7 @@ fn make_roles<D: Endpoint>(
     seed: u64,
 ) -> (Lcores<D>, Boards, Mailboxes<D>)
 where
-    D::Transport: Transport<Buf = Packet>,
+    D::Transport: WorkerTransport,
 {
     let paths = |n: &PlanNode| n.workers.first().map_or(0, |w| w.qps.len());
     let boards: Boards =
@@ -176,11 +217,20 @@ where
         for r in &lcore.roles {
             let (node, worker) = (&plan.nodes[r.node], &plan.nodes[r.node].workers[r.worker]);
             let wait = roles::tx_wait_ns(node);
-            let mut lane = |q: &crate::plan::PortQueue| {
+            let mut lane = |q: &crate::plan::PortQueue, kind, wait| {
                 let (rx, tx) = running[q.port].take_queues(q.queue);
-                PortLane::new(rx, tx, wait)
+                PortLane::new(rx, tx, kind, wait)
             };
             let client = worker.queues.first().expect("a worker has a queue");
+            let mut port = lane(client, LaneKind::Client, wait);
+            let fabric_port = match worker.fabric_queues.first() {
+                None => FabricPort::None,
+                Some(queue) if queue == client => {
+                    port = port.shared(roles::FABRIC_TX_WAIT_NS);
+                    FabricPort::Shared
+                }
+                Some(queue) => FabricPort::Own(lane(queue, LaneKind::Fabric, roles::FABRIC_TX_WAIT_NS)),
+            };
             let port_pool = plan.ports[client.port].pool;
             roles.push(Role {
                 name: node.name.clone(),
@@ -190,8 +240,8 @@ where
                     .get_mut(r.worker)
                     .and_then(Option::take)
                     .map_or(Fabric::None, Fabric::Wired),
-                port: lane(client),
-                fabric_port: worker.fabric_queues.first().map(&mut lane),
+                port,
+                fabric_port,
                 pools: roles::pools(node, port_pool, pools),
                 board: Arc::clone(&boards[r.node][r.worker]),
                 mailbox: Arc::clone(&mailboxes[r.node][r.worker]),

@@ -11,6 +11,8 @@ use dpdk_bind::Mempool;
 
 /// Longest time a TX queue may take nothing before waiting frames are dropped, where frames wait. Nanoseconds.
 const TX_WAIT_NS: u64 = 1_000_000_000;
+/// The same for RoCE frames: a queue that takes none holds the transport back, and only a dead one costs frames.
+pub(super) const FABRIC_TX_WAIT_NS: u64 = TX_WAIT_NS;
 /// How long credits may go untold. Nanoseconds.
 const CREDIT_REFRESH_NS: u64 = 1_000_000;
 

@@ -4,7 +4,7 @@ use super::grid::{Grid, Side, clip};
 use super::rate::grouped;
 use super::sample::Sample;
 use super::table::{counts_by_node, is_beyond_frames};
-use super::{Counter, Tally};
+use super::{Counter, Tally, roce};
 use Side::{Left, Right};
 
 /// Longest name shown.
@@ -14,7 +14,9 @@ const NAME_MAX: usize = 16;
 pub(super) fn final_report(last: &Sample, unclean: &[String], color: bool) -> String {
     let nodes = nodes(last);
     let mut out = format!("isthmus ran {:.1} s\n\n", last.at_ms as f64 / 1000.0);
-    for block in [carried(&nodes), drops(&nodes, color), balances(&nodes), verdicts(&nodes)] {
+    let blocks =
+        [carried(&nodes), roce::totals(last), drops(&nodes, color), balances(&nodes), verdicts(&nodes)];
+    for block in blocks {
         if !block.is_empty() {
             out.push_str(&block);
             out.push('\n');

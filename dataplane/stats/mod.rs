@@ -9,6 +9,7 @@ mod grid;
 mod json;
 mod rate;
 pub mod report;
+mod roce;
 pub mod sample;
 pub mod screen;
 mod table;

@@ -21,6 +21,7 @@ pub(super) fn table(now: &Sample, before: &Sample, color: bool) -> String {
     let mut out = format!("isthmus  up {up:.1} s, rates of the last {seconds:.1} s\n\n");
     let blocks = [
         workers(now, before, seconds),
+        super::roce::rates(now, before, seconds),
         paths(now),
         ports(now, before, seconds),
         drops(now, before, seconds, color),
@@ -176,5 +177,6 @@ fn emptiest_pool(now: &Sample) -> String {
 
 /// True for a reason that counts what never became a frame of this worker.
 pub(super) fn is_beyond_frames(reason: DropReason) -> bool {
-    matches!(reason, DropReason::LostInTransit | DropReason::Malformed | DropReason::StaleGeneration)
+    reason.is_fabric()
+        || matches!(reason, DropReason::LostInTransit | DropReason::Malformed | DropReason::StaleGeneration)
 }

@@ -37,6 +37,12 @@ impl Tally {
         self.cells[COUNTERS + reason as usize] += n;
     }
 
+    /// Sets the drops for a reason whose total is kept elsewhere.
+    #[inline]
+    pub fn set_dropped(&mut self, reason: DropReason, total: u64) {
+        self.cells[COUNTERS + reason as usize] = total;
+    }
+
     /// A counter's value.
     #[inline]
     pub fn value(&self, counter: Counter) -> u64 {
@@ -102,9 +108,9 @@ impl Tally {
         out
     }
 
-    /// Frames dropped for any reason.
+    /// Frames of the service dropped for any reason; frames of the soft transport are not among them.
     pub fn all_drops(&self) -> u64 {
-        self.cells[COUNTERS..].iter().sum()
+        self.drops().filter(|(r, _)| !r.is_fabric()).map(|(_, n)| n).sum()
     }
 
     /// The reasons with a count, and the counts.

@@ -5,10 +5,9 @@
 //! before the sleep. Queues without either (null, ring, pcap, af_packet) are looked at again after a bounded time. Every
 //! sleep is bounded: orders of control have no file descriptor and are seen at the end of one.
 
-use super::role::{Role, RoleLoop};
-use crate::bridge::Packet;
+use super::role::{FabricPort, Role, RoleLoop};
+use crate::fabric::WorkerTransport;
 use dpdk_bind::port::RxInterrupt;
-use rdma_engine::transport::Transport;
 use std::os::fd::{AsRawFd, RawFd};
 use std::time::Duration;
 
@@ -45,12 +44,16 @@ pub struct Sleeper {
 
 impl Sleeper {
     /// A sleeper for these roles.
-    pub fn new<T: Transport<Buf = Packet>>(policy: IdlePolicy, roles: &[Role<T>]) -> Self {
+    pub fn new<T: WorkerTransport>(policy: IdlePolicy, roles: &[Role<T>]) -> Self {
         let mut interrupts = Vec::new();
         let mut all_wake = true;
         if policy != IdlePolicy::Busy {
             for role in roles {
-                for lane in std::iter::once(&role.port).chain(&role.fabric_port) {
+                let fabric = match &role.fabric_port {
+                    FabricPort::Own(lane) => Some(lane),
+                    FabricPort::None | FabricPort::Shared => None,
+                };
+                for lane in std::iter::once(&role.port).chain(fabric) {
                     match lane.rx_queue().interrupt() {
                         Some(interrupt) => interrupts.push(interrupt),
                         None => all_wake = false,
@@ -64,7 +67,7 @@ impl Sleeper {
 
     /// Called after each round of turns; true if it slept.
     #[inline]
-    pub fn rest<T: Transport<Buf = Packet>>(&mut self, busy: bool, loops: &mut [RoleLoop<T>]) -> bool {
+    pub fn rest<T: WorkerTransport>(&mut self, busy: bool, loops: &mut [RoleLoop<T>]) -> bool {
         let IdlePolicy::Adaptive { spin_turns, sleep_max_us } = self.policy else { return false };
         if busy {
             self.empty_turns = 0;
@@ -82,7 +85,7 @@ impl Sleeper {
         self.sleep(sleep_max_us, loops)
     }
 
-    fn sleep<T: Transport<Buf = Packet>>(&mut self, max_us: u32, loops: &mut [RoleLoop<T>]) -> bool {
+    fn sleep<T: WorkerTransport>(&mut self, max_us: u32, loops: &mut [RoleLoop<T>]) -> bool {
         self.polled.clear();
         for interrupt in &self.interrupts {
             // A descriptor of -1 is passed over: the interrupt that cannot be armed leaves the bounded sleep.

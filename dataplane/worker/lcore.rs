@@ -2,19 +2,14 @@
 
 use super::idle::{IdlePolicy, Sleeper};
 use super::role::{Role, RoleLoop};
-use crate::bridge::Packet;
+use crate::fabric::WorkerTransport;
 use dpdk_bind::tsc::{Clock, rdtsc};
-use rdma_engine::transport::Transport;
 use rdma_engine::types::Time;
 
 /// Runs the roles in turn until each has been told to stop; gives them back.
 ///
 /// The time stamp counter is read once a turn: the end of one is the start of the next.
-pub fn run_lcore<T: Transport<Buf = Packet>>(
-    roles: Vec<Role<T>>,
-    clock: &Clock,
-    policy: IdlePolicy,
-) -> Vec<Role<T>> {
+pub fn run_lcore<T: WorkerTransport>(roles: Vec<Role<T>>, clock: &Clock, policy: IdlePolicy) -> Vec<Role<T>> {
     let mut sleeper = Sleeper::new(policy, &roles);
     let mut loops: Vec<_> = roles.into_iter().map(RoleLoop::new).collect();
     let mut before = rdtsc();

@@ -12,5 +12,5 @@ pub mod role;
 pub use idle::{IdlePolicy, Sleeper};
 pub use lcore::run_lcore;
 pub use mailbox::{Mailbox, Order, PathOrder, Report};
-pub use ports::PortLane;
-pub use role::{Role, RoleLoop};
+pub use ports::{LaneKind, PortLane};
+pub use role::{FabricPort, PARKED, Role, RoleLoop};

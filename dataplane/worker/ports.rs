@@ -10,23 +10,130 @@ use rdma_engine::types::Time;
 /// Frames of one TX burst.
 const TX_BURST: usize = 64;
 
+/// Under which names the frames of a lane are counted.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum LaneKind {
+    /// Frames of the service.
+    Client,
+    /// Frames of the soft transport.
+    Fabric,
+}
+
+impl LaneKind {
+    #[inline]
+    fn received(self, tally: &mut Tally, frames: usize, bytes: usize) {
+        let (counter, byte_counter) = match self {
+            LaneKind::Client => (Counter::RxFrames, Counter::RxBytes),
+            LaneKind::Fabric => (Counter::FabricRxFrames, Counter::FabricRxBytes),
+        };
+        tally.add(counter, frames as u64);
+        tally.add(byte_counter, bytes as u64);
+    }
+
+    #[inline]
+    fn sent(self, tally: &mut Tally, frames: usize, bytes: usize) {
+        let (counter, byte_counter) = match self {
+            LaneKind::Client => (Counter::TxFrames, Counter::TxBytes),
+            LaneKind::Fabric => (Counter::FabricTxFrames, Counter::FabricTxBytes),
+        };
+        tally.add(counter, frames as u64);
+        tally.add(byte_counter, bytes as u64);
+    }
+
+    const fn tx_full(self) -> DropReason {
+        match self {
+            LaneKind::Client => DropReason::TxFull,
+            LaneKind::Fabric => DropReason::FabricTxFull,
+        }
+    }
+}
+
+/// Frames on their way into a TX queue.
+struct Sending {
+    kind: LaneKind,
+    burst: dpdk_bind::Burst<TX_BURST>,
+    /// When the TX queue last took something, or had nothing to take.
+    progress: Time,
+    /// How long unsent frames wait for a TX queue that takes nothing. 0 gives them one more turn. Nanoseconds.
+    wait_ns: u64,
+}
+
+impl Sending {
+    fn new(kind: LaneKind, wait_ns: u64) -> Self {
+        Sending { kind, burst: dpdk_bind::Burst::new(), progress: Time(0), wait_ns }
+    }
+
+    #[inline]
+    fn transmit(
+        &mut self,
+        tx: &mut TxQueue,
+        now: Time,
+        outbox: &mut Outbox<Packet>,
+        tally: &mut Tally,
+    ) -> bool {
+        if outbox.is_empty() && self.burst.is_empty() {
+            self.progress = now;
+            return false;
+        }
+        let mut any = false;
+        loop {
+            for packet in outbox.drain(self.burst.room()) {
+                self.burst.push(packet.0).unwrap_or_else(|_| unreachable!("room was seen"));
+            }
+            if self.burst.is_empty() {
+                break;
+            }
+            let bytes: usize = self.burst.iter().map(dpdk_bind::Mbuf::len).sum();
+            let n = tx.tx(&mut self.burst);
+            if n == 0 {
+                break;
+            }
+            any = true;
+            let left: usize = self.burst.iter().map(dpdk_bind::Mbuf::len).sum();
+            self.kind.sent(tally, n, bytes - left);
+            if !self.burst.is_empty() {
+                break;
+            }
+        }
+        if any {
+            self.progress = now;
+        } else if now.since_ns(self.progress) > self.wait_ns {
+            self.give_up(now, outbox, tally);
+        }
+        any
+    }
+
+    /// Drops every frame that waits.
+    fn give_up(&mut self, now: Time, outbox: &mut Outbox<Packet>, tally: &mut Tally) {
+        tally.drop(self.kind.tx_full(), (self.burst.len() + outbox.len()) as u64);
+        self.burst.clear();
+        outbox.frames_mut().clear();
+        self.progress = now;
+    }
+}
+
 /// A queue pair of a port and the frames between it and the service.
 pub struct PortLane {
     rx: RxQueue,
     tx: TxQueue,
     rx_burst: dpdk_bind::Burst<BURST>,
-    tx_burst: dpdk_bind::Burst<TX_BURST>,
-    /// When the TX queue last took something, or had nothing to take.
-    tx_progress: Time,
-    /// How long unsent frames wait for a TX queue that takes nothing. 0 gives them one more turn. Nanoseconds.
-    tx_wait_ns: u64,
+    sending: Sending,
+    /// Frames of the soft transport, where it shares the port.
+    fabric: Option<Sending>,
 }
 
 impl PortLane {
-    /// A lane over the two queues.
-    pub fn new(rx: RxQueue, tx: TxQueue, tx_wait_ns: u64) -> Self {
-        let (rx_burst, tx_burst) = (dpdk_bind::Burst::new(), dpdk_bind::Burst::new());
-        PortLane { rx, tx, rx_burst, tx_burst, tx_progress: Time(0), tx_wait_ns }
+    /// A lane over the two queues. Unsent frames wait for `tx_wait_ns`, see [`transmit`](Self::transmit).
+    pub fn new(rx: RxQueue, tx: TxQueue, kind: LaneKind, tx_wait_ns: u64) -> Self {
+        let sending = Sending::new(kind, tx_wait_ns);
+        PortLane { rx, tx, rx_burst: dpdk_bind::Burst::new(), sending, fabric: None }
+    }
+
+    /// The same, shared with the soft transport, whose unsent frames wait for `tx_wait_ns`.
+    #[must_use]
+    pub fn shared(mut self, tx_wait_ns: u64) -> Self {
+        self.fabric = Some(Sending::new(LaneKind::Fabric, tx_wait_ns));
+        self
     }
 
     /// The RX queue, for its interrupt.
@@ -44,8 +151,23 @@ impl PortLane {
                 bytes += mbuf.len();
                 put(Packet(mbuf));
             }
-            tally.add(Counter::RxFrames, n as u64);
-            tally.add(Counter::RxBytes, bytes as u64);
+            self.sending.kind.received(tally, n, bytes);
+        }
+        n
+    }
+
+    /// The same on a shared port: `put` says of each frame whose it was.
+    #[inline]
+    pub fn receive_shared(
+        &mut self,
+        tally: &mut Tally,
+        mut put: impl FnMut(&mut Tally, Packet) -> LaneKind,
+    ) -> usize {
+        let n = self.rx.rx(&mut self.rx_burst);
+        for mbuf in self.rx_burst.drain() {
+            let bytes = mbuf.len();
+            let kind = put(tally, Packet(mbuf));
+            kind.received(tally, 1, bytes);
         }
         n
     }
@@ -54,50 +176,18 @@ impl PortLane {
     /// the wait are dropped and counted.
     #[inline]
     pub fn transmit(&mut self, now: Time, outbox: &mut Outbox<Packet>, tally: &mut Tally) -> bool {
-        if outbox.is_empty() && self.tx_burst.is_empty() {
-            self.tx_progress = now;
-            return false;
-        }
-        let mut any = false;
-        loop {
-            for packet in outbox.drain(self.tx_burst.room()) {
-                self.tx_burst.push(packet.0).unwrap_or_else(|_| unreachable!("room was seen"));
-            }
-            if self.tx_burst.is_empty() {
-                break;
-            }
-            let bytes: usize = self.tx_burst.iter().map(dpdk_bind::Mbuf::len).sum();
-            let n = self.tx.tx(&mut self.tx_burst);
-            if n == 0 {
-                break;
-            }
-            any = true;
-            let left: usize = self.tx_burst.iter().map(dpdk_bind::Mbuf::len).sum();
-            tally.add(Counter::TxFrames, n as u64);
-            tally.add(Counter::TxBytes, (bytes - left) as u64);
-            if !self.tx_burst.is_empty() {
-                break;
-            }
-        }
-        if any {
-            self.tx_progress = now;
-        } else if now.since_ns(self.tx_progress) > self.tx_wait_ns {
-            self.give_up(now, outbox, tally);
-        }
-        any
+        self.sending.transmit(&mut self.tx, now, outbox, tally)
     }
 
-    /// Drops every frame that waits.
-    fn give_up(&mut self, now: Time, outbox: &mut Outbox<Packet>, tally: &mut Tally) {
-        tally.drop(DropReason::TxFull, (self.tx_burst.len() + outbox.len()) as u64);
-        self.tx_burst.clear();
-        outbox.frames_mut().clear();
-        self.tx_progress = now;
+    /// The same for frames of the soft transport that shares this port.
+    #[inline]
+    pub fn transmit_fabric(&mut self, now: Time, outbox: &mut Outbox<Packet>, tally: &mut Tally) -> bool {
+        self.fabric.as_mut().is_some_and(|sending| sending.transmit(&mut self.tx, now, outbox, tally))
     }
 
     /// Frames taken over from the outbox that the TX queue has not taken yet.
     pub fn frames_waiting(&self) -> usize {
-        self.tx_burst.len()
+        self.sending.burst.len()
     }
 }
 

@@ -1,13 +1,13 @@
 //! One worker of one node: the schedule.
 
 use super::mailbox::{Mailbox, Order, Report};
-use super::ports::PortLane;
+use super::ports::{LaneKind, PortLane};
 use crate::bridge::{Packet, PacketPool};
-use crate::fabric::Fabric;
+use crate::fabric::{Fabric, WorkerTransport};
 use crate::service::any::AnyService;
 use crate::service::outbox::Outbox;
 use crate::service::{Burst, Context, Pools, Service};
-use crate::stats::{Board, Counter, Tally};
+use crate::stats::{Board, Counter, DropReason, Tally};
 use rdma_engine::transport::{Completions, Transport};
 use rdma_engine::types::Time;
 use std::collections::VecDeque;
@@ -17,7 +17,7 @@ use std::sync::Arc;
 const TICK_TURNS: u64 = 256;
 
 /// Everything a worker of one node owns.
-pub struct Role<T: Transport<Buf = Packet>> {
+pub struct Role<T: WorkerTransport> {
     /// The node's name.
     pub name: String,
     /// Number of this worker in its node.
@@ -28,8 +28,8 @@ pub struct Role<T: Transport<Buf = Packet>> {
     pub fabric: Fabric<T>,
     /// Its client port.
     pub port: PortLane,
-    /// Its port for RoCE frames, where the transport is ours and has one of its own.
-    pub fabric_port: Option<PortLane>,
+    /// Its port for RoCE frames.
+    pub fabric_port: FabricPort,
     /// Its buffers.
     pub pools: Pools<PacketPool>,
     /// What others see of its counts.
@@ -38,31 +38,54 @@ pub struct Role<T: Transport<Buf = Packet>> {
     pub mailbox: Arc<Mailbox<T::Qp>>,
 }
 
+/// Where the frames of the soft transport come and go.
+#[derive(Debug)]
+#[expect(clippy::large_enum_variant, reason = "one a worker, in place: no step on the way to its queues")]
+pub enum FabricPort {
+    /// The transport has none.
+    None,
+    /// They have a port of their own.
+    Own(PortLane),
+    /// They share the client port.
+    Shared,
+}
+
+/// Client frames that wait on a shared port while the service takes none: the RX queue is polled on, as it brings the
+/// packets that make room.
+pub const PARKED: usize = 256;
+
 /// A role at work.
-pub struct RoleLoop<T: Transport<Buf = Packet>> {
+pub struct RoleLoop<T: WorkerTransport> {
     role: Role<T>,
     tally: Tally,
     outbox: Outbox<Packet>,
     fabric_outbox: Outbox<Packet>,
     burst: Burst<Packet>,
+    /// See [`PARKED`].
+    parked: VecDeque<Packet>,
     completions: Completions<Packet>,
     /// Reports control had no place for.
     unsaid: VecDeque<Report<T::Qp>>,
     draining: bool,
     stopped: bool,
     turns: u64,
+    /// Time of the last turn.
+    now: Time,
 }
 
-impl<T: Transport<Buf = Packet>> RoleLoop<T> {
+impl<T: WorkerTransport> RoleLoop<T> {
     /// Ready for its first turn.
     pub fn new(role: Role<T>) -> Self {
+        let parked = if matches!(role.fabric_port, FabricPort::Shared) { PARKED } else { 0 };
         RoleLoop {
             role,
             tally: Tally::default(),
             outbox: Outbox::default(),
             fabric_outbox: Outbox::default(),
             burst: Burst::new(),
+            parked: VecDeque::with_capacity(parked),
             completions: Completions::new(),
+            now: Time(0),
             unsaid: VecDeque::new(),
             draining: false,
             stopped: false,
@@ -76,7 +99,9 @@ impl<T: Transport<Buf = Packet>> RoleLoop<T> {
     }
 
     /// The role, and its last counts published, when its loop has ended.
-    pub fn finish(self) -> Role<T> {
+    pub fn finish(mut self) -> Role<T> {
+        self.tally.drop(DropReason::Drained, (self.parked.len() + self.burst.len()) as u64);
+        self.role.fabric.publish(&mut self.tally);
         self.role.board.publish(&self.tally);
         self.role
     }
@@ -84,6 +109,7 @@ impl<T: Transport<Buf = Packet>> RoleLoop<T> {
     /// One turn; true if it found anything to do.
     #[inline]
     pub fn run_once(&mut self, now: Time) -> bool {
+        self.now = now;
         let mut busy = self.take_frames(now);
         busy |= self.serve(now);
         busy |= self.complete(now);
@@ -110,16 +136,45 @@ impl<T: Transport<Buf = Packet>> RoleLoop<T> {
     /// RX bursts: the client port's to the service, the fabric port's to the transport.
     #[inline]
     fn take_frames(&mut self, now: Time) -> bool {
+        if matches!(self.role.fabric_port, FabricPort::Shared) {
+            return self.take_shared_frames(now);
+        }
         let Role { service, fabric, port, fabric_port, .. } = &mut self.role;
         // A burst may be left from the look before a sleep.
         let mut any = !self.burst.is_empty();
         if !any && Service::<Fabric<T>, PacketPool>::wants_rx(service) {
             any = port.receive(&mut self.tally, |packet| self.burst.push(packet)) > 0;
         }
-        if let Some(lane) = fabric_port {
+        if let FabricPort::Own(lane) = fabric_port {
             any |= lane.receive(&mut self.tally, |frame| fabric.ingress(now, frame)) > 0;
         }
         any
+    }
+
+    /// One RX burst for both: the transport takes what is its own, the rest is the service's.
+    fn take_shared_frames(&mut self, now: Time) -> bool {
+        let Role { service, fabric, port, .. } = &mut self.role;
+        let (burst, parked) = (&mut self.burst, &mut self.parked);
+        let wanted = Service::<Fabric<T>, PacketPool>::wants_rx(service);
+        while wanted && !burst.is_full() && !parked.is_empty() {
+            burst.extend(parked.pop_front());
+        }
+        let any = !burst.is_empty();
+        let draining = self.draining;
+        let n = port.receive_shared(&mut self.tally, |tally, frame| {
+            let Some(frame) = fabric.claim(now, frame) else { return LaneKind::Fabric };
+            if wanted && parked.is_empty() && !burst.is_full() {
+                burst.push(frame);
+            } else if draining {
+                tally.drop(DropReason::Drained, 1);
+            } else if parked.len() < PARKED {
+                parked.push_back(frame);
+            } else {
+                tally.drop(DropReason::SharedPortFull, 1);
+            }
+            LaneKind::Client
+        });
+        any || n > 0
     }
 
     /// The service's turn, then the doorbells.
@@ -149,9 +204,13 @@ impl<T: Transport<Buf = Packet>> RoleLoop<T> {
     #[inline]
     fn send_frames(&mut self, now: Time) -> bool {
         let mut any = self.role.port.transmit(now, &mut self.outbox, &mut self.tally);
-        if let Some(lane) = &mut self.role.fabric_port {
-            any |= lane.transmit(now, &mut self.fabric_outbox, &mut self.tally);
-        }
+        any |= match &mut self.role.fabric_port {
+            FabricPort::None => false,
+            FabricPort::Own(lane) => lane.transmit(now, &mut self.fabric_outbox, &mut self.tally),
+            FabricPort::Shared => {
+                self.role.port.transmit_fabric(now, &mut self.fabric_outbox, &mut self.tally)
+            }
+        };
         any
     }
 
@@ -170,6 +229,7 @@ impl<T: Transport<Buf = Packet>> RoleLoop<T> {
                 break;
             }
         }
+        self.role.fabric.publish(&mut self.tally);
         self.role.board.publish(&self.tally);
     }
 
@@ -244,7 +304,7 @@ impl<T: Transport<Buf = Packet>> RoleLoop<T> {
                 transport.arm()
             }
             // Nothing wakes us: the sleep is a bounded one anyway.
-            None => true,
+            None => !transport.has_work(self.now),
         }
     }
 
@@ -253,12 +313,9 @@ impl<T: Transport<Buf = Packet>> RoleLoop<T> {
         self.role.fabric.acknowledge();
     }
 
-    /// Takes a burst into the service's hands if there is one: the second look before a sleep.
+    /// Takes what has come in since the last turn: the second look before a sleep. True if there was anything.
     pub fn has_frames(&mut self) -> bool {
-        let Role { service, port, .. } = &mut self.role;
-        self.burst.is_empty()
-            && Service::<Fabric<T>, PacketPool>::wants_rx(service)
-            && port.receive(&mut self.tally, |packet| self.burst.push(packet)) > 0
+        self.burst.is_empty() && self.take_frames(self.now)
     }
 
     /// The service and what it may use, borrowed apart.

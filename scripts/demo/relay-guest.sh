@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Runs inside the guest for `scripts/run relay`, on the pair network: two instances of Isthmus, one by rxe0
+# Runs inside the guest for `scripts/run relay-guest`, on the pair network: two instances of Isthmus, one by rxe0
 # (conf/relay-verbs-a.toml) and one by rxe1 (conf/relay-verbs-b.toml), for the seconds given.
 set -euo pipefail
 duration_s=$1

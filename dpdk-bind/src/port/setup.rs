@@ -186,9 +186,19 @@ impl<'a> Setup<'a> {
         }
     }
 
+    /// The MTU as the device is told. A driver without an MTU (memif) may name a longest frame that it does not keep
+    /// to, and DPDK refuses more than that: such a one is told less, and carries what its buffers hold.
+    fn claimed_mtu(&self) -> u16 {
+        let most = self.info.max_frame.saturating_sub(FRAME_OVERHEAD);
+        match self.info.max_mtu {
+            u16::MAX => self.config.mtu.min(u16::try_from(most).unwrap_or(u16::MAX)),
+            _ => self.config.mtu,
+        }
+    }
+
     fn configure_device(&mut self) -> Result<(), PortError> {
         let mut raw = sys::rte_eth_conf::default();
-        raw.rxmode.mtu = self.config.mtu.into();
+        raw.rxmode.mtu = self.claimed_mtu().into();
         raw.rxmode.offloads = self.rx_offloads;
         raw.txmode.offloads = self.tx_offloads;
         if !self.hash.is_empty() {

@@ -41,6 +41,11 @@ impl<B: Buf> SoftQp<B> {
     pub fn state(&self) -> crate::qp::QpState {
         self.0.state
     }
+
+    /// The peer's address, where it has one peer.
+    pub fn peer(&self) -> Option<std::net::IpAddr> {
+        self.0.path.as_ref().map(super::path::Path::peer_ip)
+    }
 }
 
 /// A pattern registered as memory; it stays registered while this lives.
