@@ -24,6 +24,11 @@ pub trait WorkerTransport: Transport<Buf = Packet> {
         let _ = tally;
     }
 
+    /// Makes a flight record of every queue pair, where the transport can. Allocates.
+    fn record(&mut self, now: Time) {
+        let _ = now;
+    }
+
     /// True if there is something to do without an event or a frame to say so.
     #[inline]
     fn has_work(&self, now: Time) -> bool {
@@ -48,6 +53,12 @@ impl<T: WorkerTransport> WorkerTransport for Fabric<T> {
     fn publish(&self, tally: &mut Tally) {
         if let Fabric::Wired(t) = self {
             t.publish(tally);
+        }
+    }
+
+    fn record(&mut self, now: Time) {
+        if let Fabric::Wired(t) = self {
+            t.record(now);
         }
     }
 

@@ -72,10 +72,14 @@ impl Run {
         panic!("no telemetry socket; {}", self.complaints())
     }
 
+    fn signal(&self, name: &str) {
+        let kill = Command::new("kill").args([name, &self.child.id().to_string()]).status().unwrap();
+        assert!(kill.success());
+    }
+
     /// Asks it to end; its exit code and last line.
     fn end(mut self) -> (i32, Value) {
-        let kill = Command::new("kill").args(["-TERM", &self.child.id().to_string()]).status().unwrap();
-        assert!(kill.success());
+        self.signal("-TERM");
         let mut rest = String::new();
         self.stdout.read_to_string(&mut rest).unwrap();
         let code = self.child.wait().unwrap().code();
@@ -126,4 +130,34 @@ fn a_relay_in_one_process_loses_nothing_and_shows_it_on_the_socket() {
     for fault in ["missing", "duplicates", "corrupt", "out_of_order", "foreign"] {
         assert_eq!(total(&last, "sink", fault), 0, "{fault}");
     }
+}
+
+/// SIGUSR1 brings a capture of every queue pair's last packets, which `decode` reads.
+#[test]
+fn flight_records_come_on_request() {
+    let dir = Path::new(env!("CARGO_TARGET_TMPDIR")).join("flight-records");
+    drop(fs::remove_dir_all(&dir));
+    fs::create_dir_all(&dir).unwrap();
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let conf = fs::read_to_string(root.join("conf/relay-soft.toml")).unwrap();
+    let conf = conf
+        .replace("# flight_records = \".\"", &format!("flight_records = {:?}", dir.display().to_string()));
+    let path = dir.join("relay.toml");
+    fs::write(&path, conf).unwrap();
+    let mut run = Run::start("records", path.to_str().unwrap());
+    while total(&run.line(), "sink", "frames_verified") == 0 {}
+    run.signal("-USR1");
+    let captures = || {
+        let files = fs::read_dir(&dir).unwrap().flatten().map(|f| f.path());
+        files.filter(|f| f.extension().is_some_and(|e| e == "pcapng")).collect::<Vec<_>>()
+    };
+    while captures().len() < 2 {
+        run.line();
+    }
+    let (code, last) = run.end();
+    assert_eq!((code, &last["unclean"]), (0, &serde_json::json!([])));
+    let told =
+        Command::new(env!("CARGO_BIN_EXE_isthmus")).arg("decode").arg(&captures()[0]).output().unwrap();
+    let told = String::from_utf8_lossy(&told.stdout).into_owned();
+    assert!(told.contains("RC_") && told.contains("Conversation 1"), "{told}");
 }

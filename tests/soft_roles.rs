@@ -96,6 +96,7 @@ fn end(eal: &Eal, at: usize, test: &str, workers: u16, shared: bool, pools: &[Me
         (queues, Some(far))
     };
     let port = SoftPort {
+        flight_records: None,
         name: "wire".into(),
         mac: [2, 0, 0, 0, 0, at as u8 + 1],
         addresses: vec![format!("{}/24", ip(at)).parse().unwrap()],

@@ -138,6 +138,10 @@ pub struct SoftKeys {
     pub vlan: Option<u32>,
     /// Largest IP packet of the RoCE side; the port's MTU by default.
     pub mtu: Option<u32>,
+    /// Directory for flight records: the last packets of a queue pair that failed.
+    pub flight_records: Option<String>,
+    /// Packets of a flight record.
+    pub flight_record_packets: Option<u32>,
 }
 
 impl From<QpKind> for rdma_engine::types::QpType {
@@ -229,6 +233,8 @@ impl SoftKeys {
             gateway: self.gateway.or(base.gateway),
             vlan: self.vlan.or(base.vlan),
             mtu: self.mtu.or(base.mtu),
+            flight_records: self.flight_records.or(base.flight_records),
+            flight_record_packets: self.flight_record_packets.or(base.flight_record_packets),
         }
     }
 }

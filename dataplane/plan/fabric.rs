@@ -1,6 +1,7 @@
 //! The RDMA side of a node, apart from depths and peers: transport, packet size, key, times.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
 
 use rdma_engine::cm::Cidr;
 use serde::{Serialize, Serializer};
@@ -78,6 +79,8 @@ pub struct PlanSoft {
     pub vlan: Option<u16>,
     /// Largest IP packet in bytes.
     pub mtu: u16,
+    /// Where flight records go, and packets of each.
+    pub flight_records: Option<(PathBuf, u32)>,
 }
 
 /// The other end of a node's QPs.
@@ -191,7 +194,22 @@ fn soft(keys: &FabricKeys, index: usize, node: &DraftNode, ports: &Draft, ledger
         addresses,
         vlan: vlan.and_then(|id| u16::try_from(id).ok()),
         mtu: u16::try_from(mtu).unwrap_or(u16::MAX),
+        flight_records: flight_records(keys, index, ledger),
     }
+}
+
+/// The directory of flight records has to be there: one that is made up is a place where nobody looks.
+fn flight_records(keys: &FabricKeys, index: usize, ledger: &mut Ledger) -> Option<(PathBuf, u32)> {
+    let at = |key| fabric_at(index, key);
+    let packets = keys.soft.flight_record_packets;
+    let packets = ledger.number(at("soft.flight_record_packets"), packets, 64, 4..=4096, "");
+    let text = keys.soft.flight_records.as_ref()?;
+    let directory = PathBuf::from(text);
+    if !directory.is_dir() {
+        let what = format!("{text:?} is no directory");
+        ledger.refuse(at("soft.flight_records"), what, "make it first, or name another one");
+    }
+    Some((directory, packets))
 }
 
 fn soft_addresses(keys: &FabricKeys, index: usize, ledger: &mut Ledger) -> Vec<InterfaceAddress> {

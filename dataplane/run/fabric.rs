@@ -19,8 +19,6 @@ use rdma_engine::wr::SrqId;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, ToSocketAddrs};
 use std::sync::Arc;
 
-/// Signs of life a peer may miss before it is lost.
-const MISSED_KEEPALIVES: u32 = 3;
 /// Q_Key of datagram queue pairs.
 const QKEY: u32 = 0x1574_0001;
 
@@ -249,6 +247,6 @@ fn offer<D: Endpoint>(
     offer.workers = node.workers.len() as u16;
     offer.qkey = if kind == QpType::Ud { QKEY } else { 0 };
     offer.keepalive_ms = fabric.timing.keepalive_ms;
-    offer.dead_after_ms = fabric.timing.keepalive_ms * MISSED_KEEPALIVES;
+    offer.dead_after_ms = fabric.timing.dead_after_ms;
     offer
 }

@@ -115,6 +115,7 @@ fn open_soft(opening: &Opening<'_>) -> Result<SoftEndpoint, RunError> {
         mtu: soft.mtu,
         dscp: opening.fabric.dscp,
         pmtu: opening.fabric.pmtu,
+        flight_records: soft.flight_records.clone(),
         max_qps: fabric::qps_per_worker(opening.node) as u16,
         steering: if planned.queues > 1 { steering(running) } else { None },
     };

@@ -1,4 +1,4 @@
-//! SIGINT and SIGTERM: the first one drains, the second one ends the process.
+//! SIGINT and SIGTERM: the first one drains, the second one ends the process. SIGUSR1 asks for flight records.
 
 use std::io::{self, Read};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -6,12 +6,13 @@ use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::consts::{SIGINT, SIGTERM, SIGUSR1};
 
 /// Signals that have come.
 #[derive(Debug)]
 pub(crate) struct Signals {
     asked: Arc<AtomicBool>,
+    records: Arc<AtomicBool>,
     wake: UnixStream,
 }
 
@@ -27,12 +28,20 @@ impl Signals {
             signal_hook::flag::register(signal, Arc::clone(&asked))?;
             signal_hook::low_level::pipe::register(signal, write.try_clone()?)?;
         }
-        Ok(Signals { asked, wake })
+        let records = Arc::new(AtomicBool::new(false));
+        signal_hook::flag::register(SIGUSR1, Arc::clone(&records))?;
+        signal_hook::low_level::pipe::register(SIGUSR1, write)?;
+        Ok(Signals { asked, records, wake })
     }
 
     /// True once a signal has come.
     pub(crate) fn asked(&self) -> bool {
         self.asked.load(Ordering::Acquire)
+    }
+
+    /// True once for every time that flight records were asked for.
+    pub(crate) fn records_wanted(&self) -> bool {
+        self.records.swap(false, Ordering::AcqRel)
     }
 
     /// Readable when a signal has come.

@@ -166,6 +166,10 @@ impl<'a, D: Endpoint> Supervisor<'a, D> {
     /// Polls everything once, shows statistics when due, then sleeps until something is ready or a moment has passed.
     fn turn(&mut self, signals: &Signals) {
         let now = self.now();
+        if signals.records_wanted() {
+            signals.acknowledge();
+            self.all.iter().flatten().for_each(|mailbox| drop(mailbox.order(Order::Record)));
+        }
         for control in &mut self.controls {
             control.poll(now);
         }

@@ -5,19 +5,21 @@ use super::steering::Steering;
 use super::worker::SoftWorker;
 use crate::bridge::{Packet, PacketPool};
 use crate::config::InterfaceAddress;
-use crate::control::Endpoint;
+use crate::control::{Endpoint, FabricAction, FabricEvent};
 use crate::host::{Host, HostSettings};
+use crossbeam_queue::ArrayQueue;
 use rdma_engine::cm::{Features, GidEntry, GidKind, Offer, QpOffer, Terms, TransportKind, choose_gid};
 use rdma_engine::mem::{Access, Arena, Region};
 use rdma_engine::qp::{AddressVector, Change, QpSpec};
-use rdma_engine::soft::{SoftConfig, SoftDevice, SoftError, SoftQp};
+use rdma_engine::soft::{FlightRecord, SoftConfig, SoftDevice, SoftError, SoftQp};
 use rdma_engine::transport::{Device, WorkerSpec};
 use rdma_engine::types::{Gid, Pmtu, QpType, Qpn, Time};
 use rdma_engine::wire::{Mac, Vlans};
 use rdma_engine::wr::AhId;
 use std::net::IpAddr;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicU8, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// A port that carries RoCE packets, and who we are on it.
 #[derive(Clone, Debug)]
@@ -39,6 +41,8 @@ pub struct SoftPort {
     /// Payload of a full packet in bytes; what exceeds 4096 is only for peers that agree to it. `None` for the largest of
     /// the standard that fits.
     pub pmtu: Option<u32>,
+    /// Directory for the last packets of queue pairs that fail, and how many of each are kept.
+    pub flight_records: Option<(PathBuf, u32)>,
     /// Queue pairs of one worker at most.
     pub max_qps: u16,
     /// How the port spreads packets over the workers' queues, where it does and says how.
@@ -47,6 +51,9 @@ pub struct SoftPort {
 
 /// Frames that a worker holds at most while an earlier one is sent again; more are dropped and sent again themselves.
 pub const HELD: usize = 256;
+
+/// Flight records that wait to be written; more are dropped: the first ones tell more.
+const RECORDS: usize = 64;
 
 /// What the device refuses.
 #[derive(Debug, thiserror::Error)]
@@ -79,6 +86,8 @@ pub struct SoftEndpoint {
     handovers: Vec<Handover>,
     /// Index of the address in use.
     chosen: AtomicU8,
+    /// Flight records that workers have made and control writes to files.
+    records: Arc<ArrayQueue<FlightRecord>>,
     /// Paths of datagrams that exist: they cannot be taken away, so they are used again.
     paths: Mutex<Vec<(AddressVector, AhId)>>,
 }
@@ -92,6 +101,7 @@ impl SoftEndpoint {
         config.ethernet_mtu = port.mtu.into();
         config.jumbo_payload = port.pmtu.filter(|pmtu| *pmtu > 4096).unwrap_or(0);
         config.max_held = HELD as u32;
+        config.recorder_frames = port.flight_records.as_ref().map_or(0, |(_, packets)| *packets);
         config.max_qps = port.max_qps.max(2).next_power_of_two();
         let host =
             HostSettings { mac, addresses: port.addresses.clone(), gateway: port.gateway, vlan: port.vlan };
@@ -102,6 +112,7 @@ impl SoftEndpoint {
             host,
             pools,
             chosen: AtomicU8::new(0),
+            records: Arc::new(ArrayQueue::new(RECORDS)),
             paths: Mutex::default(),
         })
     }
@@ -145,7 +156,8 @@ impl Device for SoftEndpoint {
         let transport = self.device.create_worker(worker, spec)?;
         let host = Host::new(self.host.clone(), worker == 0, Time(0));
         let (handover, pool) = (self.handovers[worker].clone(), self.pools[worker].clone());
-        Ok(SoftWorker::new(transport, self.device.clone(), host, handover, pool))
+        let records = Arc::clone(&self.records);
+        Ok(SoftWorker::new(transport, self.device.clone(), host, handover, pool, records))
     }
 
     fn create_qp(&self, worker: usize, spec: &QpSpec) -> Result<SoftQp<Packet>, SoftEndpointError> {
@@ -235,6 +247,17 @@ impl Endpoint for SoftEndpoint {
             QpType::Rc => Ok(self.device.agree(qp, terms.into())?),
             QpType::Uc | QpType::Ud => Ok(()),
         }
+    }
+
+    /// Writes a flight record that a worker has made.
+    fn poll_event(&self) -> Option<FabricEvent> {
+        let (directory, _) = self.port.flight_records.as_ref()?;
+        let record = self.records.pop()?;
+        let words = match record.write_to(directory) {
+            Ok(path) => format!("{}: {} packets in {}", record.comment, record.frames, path.display()),
+            Err(error) => format!("{}: no flight record in {}: {error}", record.comment, directory.display()),
+        };
+        Some(FabricEvent { words, action: FabricAction::None })
     }
 
     fn steering(&self) -> Vec<u8> {

@@ -6,14 +6,17 @@ use crate::bridge::{Packet, PacketPool};
 use crate::fabric::WorkerTransport;
 use crate::host::{Fate, Host, MAX_FRAME, Sort};
 use crate::stats::Tally;
+use crossbeam_queue::ArrayQueue;
 use dpdk_bind::mbuf::Checksum;
 use rdma_engine::buf::{Buf, Egress, Pool};
 use rdma_engine::qp::QpState;
-use rdma_engine::soft::{Event, SoftDevice, SoftQp, SoftTransport};
+use rdma_engine::soft::{Event, FlightRecord, SoftDevice, SoftQp, SoftTransport};
 use rdma_engine::transport::{Completions, Counters, Posted, Transport};
 use rdma_engine::types::{Qpn, Time};
 use rdma_engine::wr::{QpId, RecvWr, SendWr, SrqId};
 use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 /// Handed frames taken in one turn.
 const HANDED_BURST: usize = 64;
@@ -49,6 +52,12 @@ pub struct SoftWorker {
     /// Peers of queue pairs that were attached and whose address is to be confirmed.
     to_confirm: arrayvec::ArrayVec<IpAddr, 64>,
     counters: WorkerCounters,
+    /// Flight records on their way to control.
+    records: Arc<ArrayQueue<FlightRecord>>,
+    /// Queue pairs in use.
+    attached: Vec<QpId>,
+    /// Those of which there is no record yet.
+    unrecorded: Vec<QpId>,
 }
 
 impl SoftWorker {
@@ -58,6 +67,7 @@ impl SoftWorker {
         host: Host,
         handover: Handover,
         pool: PacketPool,
+        records: Arc<ArrayQueue<FlightRecord>>,
     ) -> Self {
         SoftWorker {
             transport,
@@ -68,6 +78,9 @@ impl SoftWorker {
             answers: arrayvec::ArrayVec::new(),
             to_confirm: arrayvec::ArrayVec::new(),
             counters: WorkerCounters::default(),
+            records,
+            attached: Vec::new(),
+            unrecorded: Vec::new(),
         }
     }
 
@@ -150,9 +163,28 @@ impl SoftWorker {
                     self.after_host();
                 }
                 Event::Management { .. } => self.counters.management += 1,
+                Event::QpError { qp, .. } => self.record_failure(now, qp),
                 // Completions say the rest.
                 _ => {}
             }
+        }
+    }
+
+    /// The first failure of a queue pair is recorded; what follows is the taking down.
+    #[cold]
+    fn record_failure(&mut self, now: Time, qp: QpId) {
+        if let Some(at) = self.unrecorded.iter().position(|known| *known == qp) {
+            self.unrecorded.swap_remove(at);
+            self.make_record(now, qp);
+        }
+    }
+
+    #[cold]
+    fn make_record(&self, now: Time, qp: QpId) {
+        let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let epoch_ns = (since_1970.as_nanos() as u64).saturating_sub(now.0);
+        if let Some(record) = self.transport.flight_record(qp, epoch_ns) {
+            self.records.push(record).ok();
         }
     }
 
@@ -211,6 +243,10 @@ impl WorkerTransport for SoftWorker {
         counts::publish(tally, self.transport.soft_counters(), &self.host.counters(), &self.counters);
     }
 
+    fn record(&mut self, now: Time) {
+        self.attached.iter().for_each(|qp| self.make_record(now, *qp));
+    }
+
     #[inline]
     fn has_work(&self, now: Time) -> bool {
         self.handover.has_some() || self.next_timer() <= now
@@ -227,10 +263,15 @@ impl Transport for SoftWorker {
         {
             self.to_confirm.try_push(peer).ok();
         }
-        self.transport.attach(qp)
+        let id = self.transport.attach(qp)?;
+        self.attached.push(id);
+        self.unrecorded.push(id);
+        Ok(id)
     }
 
     fn detach(&mut self, qp: QpId) -> Option<SoftQp<Packet>> {
+        self.attached.retain(|known| *known != qp);
+        self.unrecorded.retain(|known| *known != qp);
         self.transport.detach(qp)
     }
 

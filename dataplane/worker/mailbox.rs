@@ -56,6 +56,8 @@ pub enum Order<Q> {
     Fail(PathIndex),
     /// This completion queue lost completions: give up its queue pairs and make it anew.
     RebuildCq(u8),
+    /// Make a flight record of every queue pair.
+    Record,
     /// The way is open: a source may begin.
     Start,
     /// Take nothing new and finish.

@@ -261,6 +261,7 @@ impl<T: WorkerTransport> RoleLoop<T> {
                 Ok(done) => tracing::warn!(node = %self.role.name, "{done}"),
                 Err(error) => tracing::error!(node = %self.role.name, "{error}"),
             },
+            Order::Record => self.role.fabric.record(now),
             Order::Start => self.role.service.start(),
             Order::Drain => {
                 self.draining = true;
