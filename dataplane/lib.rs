@@ -9,6 +9,7 @@ pub mod decode;
 pub mod fabric;
 pub mod flow;
 pub mod host;
+pub mod memcached;
 pub mod plan;
 pub mod prefetch;
 pub mod run;
