@@ -1,0 +1,64 @@
+//! Buckets, from the writer's side. A key stays in the slot it got until it dies: nothing is ever displaced.
+
+use super::geometry::{Geometry, Probe};
+use super::layout::{ItemHeader, MOST_KEY, SLOTS, Slot, UNIT};
+use super::region::Memory;
+use zerocopy::FromBytes;
+
+/// An entry that was found.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Entry {
+    /// Of the slot's word: bytes from the arena's start.
+    pub(super) offset: usize,
+    pub(super) slot: Slot,
+}
+
+/// The header of an item.
+pub(super) fn header(memory: &Memory, place: u64) -> ItemHeader {
+    let mut bytes = [0; UNIT];
+    memory.read(place as usize * UNIT, &mut bytes);
+    match ItemHeader::read_from_bytes(&bytes) {
+        Ok(header) => header,
+        Err(_) => unreachable!("a header is {UNIT} bytes of any value"),
+    }
+}
+
+/// The entry of a key.
+pub(super) fn find(memory: &Memory, geometry: &Geometry, probe: &Probe, key: &[u8]) -> Option<Entry> {
+    let mut bytes = [0; UNIT + MOST_KEY];
+    entries(memory, geometry, probe).filter(|e| e.slot.tag == probe.tag).find(|e| {
+        let item = &mut bytes[..UNIT + key.len()];
+        memory.read(e.slot.place as usize * UNIT, item);
+        let Ok((header, rest)) = ItemHeader::ref_from_prefix(item) else { return false };
+        usize::from(header.key_len.get()) == key.len() && rest == key
+    })
+}
+
+/// The entry that leads to a place.
+pub(super) fn leading_to(memory: &Memory, geometry: &Geometry, probe: &Probe, place: u64) -> Option<Entry> {
+    entries(memory, geometry, probe).find(|e| e.slot.place == place)
+}
+
+/// All entries of a key's buckets.
+pub(super) fn entries(memory: &Memory, geometry: &Geometry, probe: &Probe) -> impl Iterator<Item = Entry> {
+    let Probe { partition, buckets, .. } = *probe;
+    let offsets = buckets.map(|b| geometry.bucket_offset(partition, b));
+    let slots = offsets.into_iter().flat_map(|offset| (0..SLOTS).map(move |s| offset + 8 * s));
+    slots.filter_map(|offset| entry_at(memory, offset))
+}
+
+/// The entry of the slot at this offset.
+pub(super) fn entry_at(memory: &Memory, offset: usize) -> Option<Entry> {
+    Slot::from_word(memory.word(offset)).map(|slot| Entry { offset, slot })
+}
+
+/// Where a new entry can go: into the emptier one of the key's buckets.
+pub(super) fn vacancy(memory: &Memory, geometry: &Geometry, probe: &Probe) -> Option<usize> {
+    let bucket = |b: u32| {
+        let offset = geometry.bucket_offset(probe.partition, b);
+        let mut free = (0..SLOTS).map(|s| offset + 8 * s).filter(|o| memory.word(*o) == 0);
+        (free.clone().count(), free.next_back())
+    };
+    let ((n, first), (m, second)) = (bucket(probe.buckets[0]), bucket(probe.buckets[1]));
+    if n >= m { first } else { second }
+}

@@ -1,0 +1,151 @@
+//! A gateway's side: what the bytes of a READ are worth. Pure functions; nothing that a node, a torn READ or a client's value
+//! may contain makes them panic or believe what is not so.
+//!
+//! A GET with a known place reads `units` units there and asks [`judge`]. One without reads both buckets of the key and, behind
+//! them in the same doorbell, the partition's generation; then the items of the [`candidates`] one after the other:
+//!
+//! | verdict | with a known place | through a slot |
+//! |---|---|---|
+//! | [`Found`](Verdict::Found) | the answer | the answer, and its location is remembered |
+//! | [`Expired`](Verdict::Expired) | not found | not found |
+//! | [`Other`](Verdict::Other) | forget the place, read the buckets | the next candidate; after the last one not found |
+//! | [`Gone`](Verdict::Gone), [`Torn`](Verdict::Torn) | forget the place, read the buckets | read the buckets again |
+//!
+//! No candidate at all is "not found" if the generation is the gateway's own. After a few rounds it asks the node by SEND.
+
+use super::geometry::Geometry;
+use super::layout::{ItemHeader, LIVE, Location, MOST_KEY, MOST_VALUE, SLOTS, Slot, UNIT, item_units};
+use super::seal::Secrets;
+use super::writer::begin_seal;
+use arrayvec::ArrayVec;
+use zerocopy::FromBytes;
+
+/// The entries of a bucket that may be a key's: those with its tag that lead into the arena.
+pub fn candidates(bucket: &[u8; UNIT], tag: u16, geometry: &Geometry) -> ArrayVec<Slot, SLOTS> {
+    let (words, _) = bucket.as_chunks::<8>();
+    let slots = words.iter().filter_map(|w| Slot::from_word(u64::from_le_bytes(*w)));
+    slots.filter(|s| s.tag == tag && geometry.holds(s.place, s.units)).collect()
+}
+
+/// What was read, and what for.
+#[derive(Clone, Copy, Debug)]
+pub struct Wanted<'a> {
+    /// The key.
+    pub key: &'a [u8],
+    /// Where the READ began.
+    pub place: u64,
+    /// Units it was for.
+    pub units: u32,
+    /// The item's sequence, when the place was remembered; `None` when a slot led here.
+    pub seq: Option<u64>,
+}
+
+impl<'a> Wanted<'a> {
+    /// What a remembered location leads to.
+    pub fn at(key: &'a [u8], location: Location) -> Self {
+        Wanted { key, place: location.place, units: location.units, seq: Some(location.seq) }
+    }
+
+    /// What a slot leads to.
+    pub fn by(key: &'a [u8], slot: Slot) -> Self {
+        Wanted { key, place: slot.place, units: slot.units, seq: None }
+    }
+}
+
+/// When a lookup was under way, in milliseconds of the node's clock as the gateway believes it to be.
+#[derive(Clone, Copy, Debug)]
+pub struct Times {
+    /// When this round of READs was posted.
+    pub began_ms: u64,
+    /// When its bytes are judged.
+    pub now_ms: u64,
+}
+
+/// An item of the key that was the key's value at some time of the lookup.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Found {
+    /// Where it is.
+    pub location: Location,
+    /// What clients compare.
+    pub cas: u64,
+    /// The client's.
+    pub flags: u32,
+    /// Milliseconds of the node's clock, or [`NEVER`](super::layout::NEVER).
+    pub expires_ms: u64,
+    /// Where the value begins in what was read.
+    pub value_at: usize,
+    /// Its bytes.
+    pub value_len: usize,
+}
+
+/// What a READ of an item brought.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Verdict {
+    /// The key's value.
+    Found(Found),
+    /// The key's item, past its time when the lookup began.
+    Expired,
+    /// A whole and live item of another key.
+    Other,
+    /// The item that was looked for is not there any more: dead, another one in its place, or past its time only since
+    /// the lookup began, so that it may have been replaced before.
+    Gone,
+    /// No item, or one that changed while it was read.
+    Torn,
+}
+
+/// Judges what a READ of an item brought, in the pieces it came in.
+pub fn judge(secrets: &Secrets, wanted: &Wanted<'_>, pieces: &[&[u8]], times: Times) -> Verdict {
+    let Some((header, _)) = pieces.first().and_then(|p| ItemHeader::ref_from_prefix(p).ok()) else {
+        return Verdict::Torn;
+    };
+    let (key_len, value_len) = (usize::from(header.key_len.get()), header.value_len.get() as usize);
+    if key_len > MOST_KEY || value_len > MOST_VALUE {
+        return Verdict::Torn;
+    }
+    let units = item_units(key_len, value_len);
+    if header.state.get() != LIVE || wanted.seq.is_some_and(|seq| seq != header.seq.get()) {
+        return Verdict::Gone;
+    }
+    if u32::from(header.units.get()) != units || units != wanted.units {
+        return Verdict::Torn;
+    }
+    let mut seal = begin_seal(secrets, header, wanted.place);
+    let (mut skip, mut left) = (UNIT, key_len + value_len);
+    let mut key = wanted.key;
+    let mut same = key_len == key.len();
+    for piece in pieces {
+        let piece = &piece[skip.min(piece.len())..];
+        skip = 0;
+        let piece = &piece[..left.min(piece.len())];
+        left -= piece.len();
+        seal.update(piece);
+        let (of_key, rest) = key.split_at(key.len().min(piece.len()));
+        same &= piece.starts_with(of_key);
+        key = rest;
+    }
+    if left > 0 || seal.finish() != header.seal.get() {
+        return Verdict::Torn;
+    }
+    if !same {
+        return Verdict::Other;
+    }
+    let expires_ms = header.expires_ms.get();
+    if times.began_ms >= expires_ms {
+        return Verdict::Expired;
+    }
+    if times.now_ms >= expires_ms {
+        return Verdict::Gone;
+    }
+    Verdict::Found(Found {
+        location: Location { place: wanted.place, units, seq: header.seq.get() },
+        cas: header.cas.get(),
+        flags: header.flags.get(),
+        expires_ms,
+        value_at: UNIT + key_len,
+        value_len,
+    })
+}
+
+#[cfg(test)]
+mod tests;

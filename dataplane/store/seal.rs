@@ -1,0 +1,201 @@
+//! The keyed hash behind key placement and item seals.
+//!
+//! A seal keeps bytes that are no item from passing as one: torn ones, old ones, and a client's value that was made to look
+//! like an item. So it is keyed with random bits that a client never learns, and has 64 bits. It is no cryptographic MAC: who
+//! could try seals at will and watch the outcome would in time find the key, but a client sees neither seals nor verdicts.
+
+/// A key of the hash: 128 random bits, spread out.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct Secret {
+    start: [u64; 4],
+    keys: [u64; 4],
+}
+
+impl Secret {
+    /// Spreads 128 random bits.
+    pub fn new(bits: [u64; 2]) -> Self {
+        let mut state = bits[0];
+        let mut next = || {
+            state = state.wrapping_add(0x9E37_79B9_7F4A_7C15);
+            fold(state ^ 0xD1B5_4A32_D192_ED03, bits[1] ^ state.rotate_left(29))
+        };
+        Secret { start: std::array::from_fn(|_| next()), keys: std::array::from_fn(|_| next()) }
+    }
+
+    /// The hash of `bytes`.
+    #[inline]
+    pub fn hash(&self, bytes: &[u8]) -> u64 {
+        let mut seal = Seal::new(self);
+        seal.update(bytes);
+        seal.finish()
+    }
+}
+
+/// It is a secret.
+impl std::fmt::Debug for Secret {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Secret(..)")
+    }
+}
+
+/// What a node draws at each start, and tells gateways in its hello: one key for the places of keys, one for seals.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Secrets {
+    /// Where a key's buckets are. Random, so that nobody can choose keys that meet in one bucket.
+    pub place: Secret,
+    /// What items are sealed with.
+    pub seal: Secret,
+}
+
+impl Secrets {
+    /// From 256 random bits.
+    pub fn new(bits: [u64; 4]) -> Self {
+        Secrets { place: Secret::new([bits[0], bits[1]]), seal: Secret::new([bits[2], bits[3]]) }
+    }
+}
+
+/// Bytes taken at once.
+const BLOCK: usize = 64;
+
+/// A hash under way. Where its input is cut does not change the result.
+#[derive(Clone, Debug)]
+pub struct Seal<'a> {
+    secret: &'a Secret,
+    lanes: [u64; 4],
+    /// Bytes of a block that is not complete.
+    rest: [u8; BLOCK],
+    held: usize,
+    len: u64,
+}
+
+impl<'a> Seal<'a> {
+    /// An empty input.
+    #[inline]
+    pub fn new(secret: &'a Secret) -> Self {
+        Seal { secret, lanes: secret.start, rest: [0; BLOCK], held: 0, len: 0 }
+    }
+
+    /// More input.
+    #[inline]
+    pub fn update(&mut self, mut bytes: &[u8]) {
+        self.len += bytes.len() as u64;
+        if self.held > 0 {
+            let more = bytes.len().min(BLOCK - self.held);
+            self.rest[self.held..self.held + more].copy_from_slice(&bytes[..more]);
+            self.held += more;
+            bytes = &bytes[more..];
+            if self.held < BLOCK {
+                return;
+            }
+            let block = self.rest;
+            absorb(&mut self.lanes, &self.secret.keys, &block);
+            self.held = 0;
+        }
+        let (blocks, rest) = bytes.as_chunks::<BLOCK>();
+        // A copy of the lanes stays in registers.
+        let mut lanes = self.lanes;
+        for block in blocks {
+            absorb(&mut lanes, &self.secret.keys, block);
+        }
+        self.lanes = lanes;
+        self.rest[..rest.len()].copy_from_slice(rest);
+        self.held = rest.len();
+    }
+
+    /// The hash of everything that was put in.
+    #[inline]
+    pub fn finish(mut self) -> u64 {
+        let keys = &self.secret.keys;
+        if self.held > 0 {
+            self.rest[self.held..].fill(0);
+            let block = self.rest;
+            absorb(&mut self.lanes, keys, &block);
+        }
+        let [a, b, c, d] = self.lanes;
+        let left = fold(a ^ keys[0], b.rotate_left(17) ^ keys[1]);
+        let right = fold(c ^ keys[2], d.rotate_left(31) ^ keys[3]);
+        fold(left ^ right.rotate_left(23) ^ keys[1], self.len ^ keys[2] ^ right)
+    }
+}
+
+/// Four lanes take 16 bytes each; they do not wait for one another.
+#[inline(always)]
+fn absorb(lanes: &mut [u64; 4], keys: &[u64; 4], block: &[u8; BLOCK]) {
+    let (words, _) = block.as_chunks::<8>();
+    for i in 0..4 {
+        let (low, high) = (u64::from_le_bytes(words[2 * i]), u64::from_le_bytes(words[2 * i + 1]));
+        // The sum keeps a lane's past even if one factor should be 0.
+        lanes[i] = fold(lanes[i] ^ low, keys[i] ^ high).wrapping_add(lanes[i].rotate_left(9) ^ high);
+    }
+}
+
+/// The 128-bit product, folded to 64.
+#[inline(always)]
+pub(super) fn fold(a: u64, b: u64) -> u64 {
+    let product = u128::from(a) * u128::from(b);
+    product as u64 ^ (product >> 64) as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rdma_engine::sim::rng::Rng;
+
+    #[test]
+    fn cuts_do_not_matter() {
+        let secret = Secret::new([1, 2]);
+        let mut rng = Rng::new(3);
+        let bytes: Vec<u8> = (0..1000).map(|_| rng.bits() as u8).collect();
+        for len in [0, 1, 15, 63, 64, 65, 128, 777, 1000] {
+            for _ in 0..20 {
+                let mut seal = Seal::new(&secret);
+                let mut at = 0;
+                while at < len {
+                    let n = rng.within(1, 100).min((len - at) as u64) as usize;
+                    seal.update(&bytes[at..at + n]);
+                    at += n;
+                }
+                assert_eq!(seal.finish(), secret.hash(&bytes[..len]));
+            }
+        }
+    }
+
+    #[test]
+    fn every_bit_changes_about_half_of_the_hash() {
+        let secret = Secret::new([7, 9]);
+        for len in [1usize, 16, 100, 200] {
+            let bytes: Vec<u8> = (0..len).map(|i| i as u8).collect();
+            let plain = secret.hash(&bytes);
+            let mut flips = 0;
+            for bit in 0..len * 8 {
+                let mut other = bytes.clone();
+                other[bit / 8] ^= 1 << (bit % 8);
+                let differ = (secret.hash(&other) ^ plain).count_ones();
+                assert!(differ > 8, "bit {bit} of {len} bytes changes {differ} bits");
+                flips += differ as usize;
+            }
+            let mean = flips as f64 / (len * 8) as f64;
+            assert!((28.0..36.0).contains(&mean), "{mean} bits of 64 on average with {len} bytes");
+        }
+    }
+
+    #[test]
+    fn zeros_swaps_and_other_keys_are_told_apart() {
+        let secret = Secret::new([0, 0]);
+        let zeros = [0u8; 256];
+        let mut seen: Vec<u64> = (0..256).map(|n| secret.hash(&zeros[..n])).collect();
+        let (mut swapped, mut plain) = ([0u8; 128], [0u8; 128]);
+        (plain[0], swapped[64]) = (1, 1);
+        seen.extend([secret.hash(&plain), secret.hash(&swapped), Secret::new([1, 0]).hash(&plain)]);
+        seen.push(Secret::new([0, 1]).hash(&plain));
+        let count = seen.len();
+        seen.sort_unstable();
+        seen.dedup();
+        assert_eq!(seen.len(), count);
+    }
+
+    #[test]
+    fn a_secret_is_not_printed() {
+        assert_eq!(format!("{:?}", Secret::new([5, 6])), "Secret(..)");
+    }
+}
