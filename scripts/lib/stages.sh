@@ -91,7 +91,7 @@ stage_docs() {
 # Miri is some hundred times slower than the machine: few cases of each property, and a limit on the whole. Not by
 # nextest, for every process under miri takes seconds to start.
 stage_miri() {
-  local status=0 log=$logs/miri.log.tests limit_s=${ISTHMUS_MIRI_LIMIT_S:-170} filter=(--skip verbs)
+  local status=0 log=$logs/miri.log.tests limit_s=${ISTHMUS_MIRI_LIMIT_S:-170} filter=(buf:: heap:: inflight:: mem:: loopback:: wire::)
   cargo +nightly miri --version >/dev/null 2>&1 ||
     { skip "there is no nightly toolchain with miri; rustup +nightly component add miri rust-src brings it" && return 0; }
   [ -z "${ISTHMUS_MIRI_FILTER:-}" ] || read -r -a filter <<<"$ISTHMUS_MIRI_FILTER"

@@ -1,9 +1,9 @@
-use crate::run::{Run, assert_all_arrived, assert_balanced, total};
+use crate::run::{Run, assert_all_arrived, assert_balanced, meeting_place, total};
 use std::fs;
 use std::time::Duration;
 
 /// One end; the cable is shared memory, named by `socket`.
-fn conf(end: char, tcp: u32, socket: &str, frames: u64) -> String {
+fn conf(end: char, tcp: &str, socket: &str, frames: u64) -> String {
     let (role, address, meet) = match end {
         'a' => ("server", "192.0.2.1/24", "listen"),
         _ => ("client", "192.0.2.2/24", "connect"),
@@ -22,7 +22,7 @@ device = "net_memif0,role={role},socket={socket},bsize=8192"
 mtu = 4200
 [fabric]
 transport = "soft"
-{meet} = "127.0.0.1:{tcp}"
+{meet} = "{tcp}"
 key = "a key for tests and nothing else"
 keepalive_ms = 1000
 [fabric.soft]
@@ -49,10 +49,10 @@ rate_pps = {rate}
     )
 }
 
-fn place(name: &str) -> (u32, String) {
+fn place(name: &str) -> (String, String) {
     let id = std::process::id();
-    let number = name.bytes().map(u32::from).sum::<u32>() % 100;
-    (40_000 + id % 20_000 + number, format!("isthmus-{id}-{name}"))
+    let number = name.bytes().map(u64::from).sum::<u64>();
+    (meeting_place(number), format!("isthmus-{id}-{name}"))
 }
 
 /// The end that makes the traffic, once the socket is there that the other one looks for.
@@ -69,8 +69,8 @@ fn start_a(name: &str, conf: &str, socket: &str) -> Run {
 #[test]
 fn two_processes_lose_nothing() {
     let (tcp, socket) = place("pair");
-    let a = start_a("pair-a", &conf('a', tcp, &socket, 20_000), &socket);
-    let b = Run::start("pair-b", &conf('b', tcp, &socket, 0));
+    let a = start_a("pair-a", &conf('a', &tcp, &socket, 20_000), &socket);
+    let b = Run::start("pair-b", &conf('b', &tcp, &socket, 0));
     let a = a.last_words();
     assert_eq!(total(&a, "source", "frames_made"), 20_000);
     assert_balanced(&a, "relay-a");
@@ -85,9 +85,9 @@ fn two_processes_lose_nothing() {
 #[test]
 fn a_killed_process_comes_back() {
     let (tcp, socket) = place("killed");
-    let start_b = |name: &str| Run::start(name, &conf('b', tcp, &socket, 0));
+    let start_b = |name: &str| Run::start(name, &conf('b', &tcp, &socket, 0));
     let verified = |report: &serde_json::Value| total(report, "sink", "frames_verified") > 0;
-    let a = start_a("killed-a", &conf('a', tcp, &socket, 0), &socket);
+    let a = start_a("killed-a", &conf('a', &tcp, &socket, 0), &socket);
     let mut b = start_b("killed-b1");
     b.wait_for("traffic", verified);
     b.kill();

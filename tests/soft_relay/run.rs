@@ -128,3 +128,10 @@ pub(crate) fn assert_balanced(report: &Value, relay: &str) {
     assert_eq!(entered, count("frames_sent") + count("tx_frames"), "{relay}: {report}");
     assert!(count("fabric_rx_frames") > 0 && count("fabric_tx_frames") > 0, "{relay}: {report}");
 }
+
+/// Where the ends of a test's relay meet: an address of the loopback network that no other process takes, and a port that
+/// no other test of this process takes.
+pub(crate) fn meeting_place(number: u64) -> String {
+    let [_, a, b, c] = std::process::id().to_be_bytes();
+    format!("127.{}.{b}.{c}:{}", a + 1, 7000 + number % 1000)
+}
