@@ -161,3 +161,13 @@ fn flight_records_come_on_request() {
     let told = String::from_utf8_lossy(&told.stdout).into_owned();
     assert!(told.contains("RC_") && told.contains("Conversation 1"), "{told}");
 }
+
+/// A wrapper may pass one wish to stop on twice: to the process, and to its group.
+#[test]
+fn one_wish_to_stop_may_come_as_two_signals() {
+    let mut run = Run::start("signals", "conf/relay-loopback.toml");
+    while total(&run.line(), "sink", "frames_verified") == 0 {}
+    run.signal("-TERM");
+    let (code, last) = run.end();
+    assert_eq!((code, &last["final"]), (0, &serde_json::json!(true)));
+}

@@ -40,7 +40,7 @@ Examples:
       a capture of RoCE traffic in words: frames, conversations, what went wrong
 
 Exit codes:
-  0  done, or drained after SIGINT or SIGTERM (a second signal exits at once)
+  0  done, or drained after SIGINT or SIGTERM (a second one, 0.3 s later or more, exits at once with 130 or 143)
   1  the configuration was refused (one line per problem), or the command failed
   2  the command line was not understood
 

@@ -1,12 +1,16 @@
-//! SIGINT and SIGTERM: the first one drains, the second one ends the process. SIGUSR1 asks for flight records.
+//! SIGINT and SIGTERM: the first one drains, a later one ends the process. SIGUSR1 asks for flight records.
 
 use std::io::{self, Read};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use signal_hook::consts::{SIGINT, SIGTERM, SIGUSR1};
+
+/// Signals that follow the first one this soon are the same wish.
+const PATIENCE: Duration = Duration::from_millis(300);
 
 /// Signals that have come.
 #[derive(Debug)]
@@ -17,16 +21,19 @@ pub(crate) struct Signals {
 }
 
 impl Signals {
-    /// Installs the handlers. From here on one signal is noted and the next one exits with 128 + its number.
+    /// Installs the handlers. From here on one signal is noted, and one that comes later than [`PATIENCE`] after it
+    /// exits with 128 + its number.
     pub(crate) fn install() -> io::Result<Self> {
         let asked = Arc::new(AtomicBool::new(false));
         let (wake, write) = UnixStream::pair()?;
         wake.set_nonblocking(true)?;
+        let insistent = Arc::new(AtomicBool::new(false));
+        let first = insist_later(Arc::clone(&insistent))?;
         for signal in [SIGINT, SIGTERM] {
-            // In this order: the first signal finds the flag unset, sets it, and wakes the main lcore.
-            signal_hook::flag::register_conditional_shutdown(signal, 128 + signal, Arc::clone(&asked))?;
+            signal_hook::flag::register_conditional_shutdown(signal, 128 + signal, Arc::clone(&insistent))?;
             signal_hook::flag::register(signal, Arc::clone(&asked))?;
             signal_hook::low_level::pipe::register(signal, write.try_clone()?)?;
+            signal_hook::low_level::pipe::register(signal, first.try_clone()?)?;
         }
         let records = Arc::new(AtomicBool::new(false));
         signal_hook::flag::register(SIGUSR1, Arc::clone(&records))?;
@@ -54,4 +61,18 @@ impl Signals {
         let mut bytes = [0; 16];
         while (&self.wake).read(&mut bytes).is_ok_and(|n| n > 0) {}
     }
+}
+
+/// Sets the flag a moment after the first byte comes: one wish to stop may arrive as two signals, as when a wrapper passes
+/// it on to the process and to its group.
+fn insist_later(insistent: Arc<AtomicBool>) -> io::Result<UnixStream> {
+    let (mut read, write) = UnixStream::pair()?;
+    let wait = move || {
+        if read.read(&mut [0]).is_ok() {
+            std::thread::sleep(PATIENCE);
+            insistent.store(true, Ordering::Release);
+        }
+    };
+    std::thread::Builder::new().name("signals".into()).spawn(wait)?;
+    Ok(write)
 }

@@ -81,7 +81,12 @@ impl Reporter {
     /// this, after everything else is gone.
     pub fn conclude(&mut self, sample: &Sample, unclean: &[String]) {
         screen::leave();
-        print(&concluded(self.style, sample, unclean));
+        match write(&concluded(self.style, sample, unclean)) {
+            Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
+                tracing::error!("the final report could not be written to standard output: {error}");
+            }
+            _ => {}
+        }
     }
 }
 
@@ -104,8 +109,12 @@ fn concluded(style: Style, sample: &Sample, unclean: &[String]) -> String {
 
 /// A reader that has gone away is no reason to stop.
 fn print(text: &str) {
+    let _ = write(text);
+}
+
+fn write(text: &str) -> std::io::Result<()> {
     let mut out = std::io::stdout().lock();
-    let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
+    out.write_all(text.as_bytes()).and_then(|()| out.flush())
 }
 
 #[cfg(test)]
