@@ -178,13 +178,15 @@ impl<'a, D: Endpoint> Supervisor<'a, D> {
                 p.drained |= matches!(report, Report::Drained);
             }
         }
-        if self.reporter.is_due(now) {
+        let (show, renew) = (self.reporter.is_due(now), now >= self.renew_at);
+        if show || renew {
             self.sample(now);
+        }
+        if show {
             self.reporter.show(&self.last);
         }
-        if now >= self.renew_at {
+        if renew {
             self.renew_at = now.after_ns(TELEMETRY_NS);
-            self.sample(now);
             self.latest.publish(self.last.clone());
         }
         self.nap(signals, now);
