@@ -1,8 +1,8 @@
 //! What this machine can do, for the plan.
 
-use crate::plan::{DescriptorLimits, Hardware, PortLimits, RdmaLimits};
+use crate::plan::{Hardware, PortLimits, RdmaLimits};
 use dpdk_bind::eal::Hugepages;
-use dpdk_bind::{Eal, Port, PortInfo};
+use dpdk_bind::{Eal, Port};
 use rdma_engine::verbs;
 
 /// CPUs this process may run on.
@@ -21,27 +21,8 @@ impl Hardware {
     /// found before about CPUs stays, and what is free says nothing any more.
     #[must_use]
     pub fn with_eal(self, eal: &Eal) -> Self {
-        let ports = Port::list(eal).iter().map(port).collect();
+        let ports = Port::list(eal).iter().map(PortLimits::from).collect();
         Hardware { hugepages_free_mib: None, ports, ..self }
-    }
-}
-
-fn port(info: &PortInfo) -> PortLimits {
-    let desc = |d: &dpdk_bind::port::DescLimits| DescriptorLimits {
-        min: d.min.into(),
-        max: d.max.into(),
-        align: d.align.into(),
-    };
-    PortLimits {
-        device: info.name.clone(),
-        max_rx_queues: info.max_rx_queues.into(),
-        max_tx_queues: info.max_tx_queues.into(),
-        rx_desc: desc(&info.rx_desc),
-        tx_desc: desc(&info.tx_desc),
-        min_mtu: info.min_mtu.into(),
-        max_mtu: info.max_mtu.into(),
-        rss: !info.rss.is_empty(),
-        tx_checksum: info.tx_offloads.checksums(),
     }
 }
 
