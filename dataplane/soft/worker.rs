@@ -54,10 +54,8 @@ pub struct SoftWorker {
     counters: WorkerCounters,
     /// Flight records on their way to control.
     records: Arc<ArrayQueue<FlightRecord>>,
-    /// Queue pairs in use.
-    attached: Vec<QpId>,
-    /// Those of which there is no record yet.
-    unrecorded: Vec<QpId>,
+    /// Queue pairs in use, and whether there is a record of their failure.
+    attached: Vec<(QpId, bool)>,
 }
 
 impl SoftWorker {
@@ -80,7 +78,6 @@ impl SoftWorker {
             counters: WorkerCounters::default(),
             records,
             attached: Vec::new(),
-            unrecorded: Vec::new(),
         }
     }
 
@@ -173,8 +170,8 @@ impl SoftWorker {
     /// The first failure of a queue pair is recorded; what follows is the taking down.
     #[cold]
     fn record_failure(&mut self, now: Time, qp: QpId) {
-        if let Some(at) = self.unrecorded.iter().position(|known| *known == qp) {
-            self.unrecorded.swap_remove(at);
+        let known = self.attached.iter_mut().find(|(known, _)| *known == qp);
+        if known.is_some_and(|(_, recorded)| !std::mem::replace(recorded, true)) {
             self.make_record(now, qp);
         }
     }
@@ -244,7 +241,7 @@ impl WorkerTransport for SoftWorker {
     }
 
     fn record(&mut self, now: Time) {
-        self.attached.iter().for_each(|qp| self.make_record(now, *qp));
+        self.attached.iter().for_each(|(qp, _)| self.make_record(now, *qp));
     }
 
     #[inline]
@@ -264,14 +261,12 @@ impl Transport for SoftWorker {
             self.to_confirm.try_push(peer).ok();
         }
         let id = self.transport.attach(qp)?;
-        self.attached.push(id);
-        self.unrecorded.push(id);
+        self.attached.push((id, false));
         Ok(id)
     }
 
     fn detach(&mut self, qp: QpId) -> Option<SoftQp<Packet>> {
-        self.attached.retain(|known| *known != qp);
-        self.unrecorded.retain(|known| *known != qp);
+        self.attached.retain(|(known, _)| *known != qp);
         self.transport.detach(qp)
     }
 
