@@ -63,8 +63,24 @@ struct Target {
     psn: [u32; 3],
 }
 
-fn ip(end: u8) -> IpAddr {
+/// Address of one of two ends.
+pub(super) fn ip(end: u8) -> IpAddr {
     IpAddr::V4(Ipv4Addr::new(10, 9, 0, 1 + end))
+}
+
+/// The route from the peer, end 1, to us.
+pub(super) fn route() -> Route {
+    Route {
+        source_mac: mac(1),
+        destination_mac: mac(0),
+        vlans: Vlans::NONE,
+        source: ip(1),
+        destination: ip(0),
+        traffic_class: 0,
+        hop_limit: 64,
+        flow_label: 0,
+        source_port: 1,
+    }
 }
 
 impl Target {
@@ -85,18 +101,7 @@ impl Target {
             let (qp, qpn) = bring_up(&device, kind, peer, selective);
             (transport.attach(qp).ok().unwrap_or_else(|| unreachable!()), qpn)
         });
-        let route = Route {
-            source_mac: mac(1),
-            destination_mac: mac(0),
-            vlans: Vlans::NONE,
-            source: ip(1),
-            destination: ip(0),
-            traffic_class: 0,
-            hop_limit: 64,
-            flow_label: 0,
-            source_port: 1,
-        };
-        let template = HeaderTemplate::new(&route).expect("one family");
+        let template = HeaderTemplate::new(&route()).expect("one family");
         let pool = HeapPool::new(256, 1024);
         Target { transport, region, qps: qps.to_vec(), pool, template, now: Time(0), psn: [0; 3] }
     }

@@ -9,11 +9,10 @@ use crate::soft::{Agreement, Entropy, SoftConfig, SoftDevice, SoftTransport};
 use crate::suite::contents;
 use crate::transport::{Completions, CqSpec, Device, SrqSpec, Transport, WorkerSpec};
 use crate::types::{Pmtu, Psn, QpType, Qpn, Time};
-use crate::wire::{
-    Bth, ExtendedHeaders, HeaderTemplate, NoHeaders, Opcode, RoceFrame, Route, Syndrome, Vlans,
-};
+use crate::wire::{Bth, ExtendedHeaders, HeaderTemplate, NoHeaders, Opcode, RoceFrame, Syndrome};
 use crate::wr::{Completion, Cookie, Op, QpId, RecvWr, RemoteSlice, SendWr, SrqId, Status};
-use std::net::IpAddr;
+
+pub(super) use crate::soft::fuzz::{ip, route};
 
 /// Our first PSN.
 pub(super) const SQ_PSN: u32 = 0xFF_FFF0;
@@ -93,25 +92,6 @@ pub(super) struct Lab {
     pub(super) pool: HeapPool,
     pub(super) now: Time,
     pub(super) template: HeaderTemplate,
-}
-
-pub(super) fn ip(end: usize) -> IpAddr {
-    ["10.9.0.1", "10.9.0.2"][end].parse().unwrap()
-}
-
-/// The route from the peer to us.
-pub(super) fn route() -> Route {
-    Route {
-        source_mac: mac(1),
-        destination_mac: mac(0),
-        vlans: Vlans::NONE,
-        source: ip(1),
-        destination: ip(0),
-        traffic_class: 0,
-        hop_limit: 64,
-        flow_label: 0,
-        source_port: 1,
-    }
 }
 
 impl Lab {
