@@ -39,26 +39,7 @@ flows = 65536
 sizes = 60
 "#;
 
-const RELAY: &str = r#"
-[[port]]
-name = "out"
-device = "net_null1,no-rx=1"
-[fabric]
-transport = "loopback"
-[[node]]
-name = "a"
-service = "relay"
-ports = ["in"]
-[node.fabric]
-connect = "b"
-[[node]]
-name = "b"
-service = "relay"
-ports = ["out"]
-[stats]
-format = "json"
-interval_s = 0
-"#;
+const RELAY: &str = include_str!("../tests/data/relay/to-null.toml");
 
 fn main() {
     if std::env::args().any(|a| a == "--test" || a == "--list") {
@@ -139,8 +120,11 @@ fn probe() -> String {
 /// Runs a configuration; cycles per frame by node.
 fn relay(front: &str, name: &str) -> impl Fn(&str) -> Option<f64> {
     let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("bench-{name}.toml"));
-    fs::write(&path, format!("[eal]\nlcores = \"0@0,1@1\"\n{front}{RELAY}"))
-        .expect("a writable target directory");
+    fs::write(
+        &path,
+        format!("[eal]\nlcores = \"0@0,1@1\"\n{front}{RELAY}[stats]\nformat = \"json\"\ninterval_s = 0\n"),
+    )
+    .expect("a writable target directory");
     let child = Command::new(env!("CARGO_BIN_EXE_isthmus"))
         .arg("run")
         .arg(&path)

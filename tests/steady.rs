@@ -86,26 +86,10 @@ const RUNS: [(&str, &str); 3] = [
     ("null port through a relay on loopback", NULL_RELAY),
 ];
 
-const NULL_RELAY: &str = r#"
-[[port]]
-name = "in"
-device = "net_null0,size=64"
-[[port]]
-name = "out"
-device = "net_null1,no-rx=1"
-[fabric]
-transport = "loopback"
-[[node]]
-name = "a"
-service = "relay"
-ports = ["in"]
-[node.fabric]
-connect = "b"
-[[node]]
-name = "b"
-service = "relay"
-ports = ["out"]
-"#;
+const NULL_RELAY: &str = concat!(
+    "[[port]]\nname = \"in\"\ndevice = \"net_null0,size=64\"\n",
+    include_str!("data/relay/to-null.toml")
+);
 
 fn parent() -> ExitCode {
     let dir = Path::new(env!("CARGO_TARGET_TMPDIR")).join("steady");

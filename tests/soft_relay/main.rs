@@ -9,4 +9,5 @@
 
 mod memif;
 mod one_process;
+#[path = "../support/run.rs"]
 mod run;

@@ -1,5 +1,7 @@
 //! A process of Isthmus, its configuration and its last words.
 
+#![allow(dead_code)] // Each binary uses some of it.
+
 use std::fs;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
@@ -27,26 +29,37 @@ fn memory() -> Vec<String> {
 }
 
 impl Run {
-    /// Runs the configuration `text`, under a name that is unique among these tests.
+    /// Runs the configuration `text`, under a name that is unique among the tests of its binary.
     pub(crate) fn start(name: &str, text: &str) -> Run {
         let dir = Path::new(env!("CARGO_TARGET_TMPDIR")).join("soft-relay");
         fs::create_dir_all(&dir).unwrap();
-        let (conf, stderr) = (dir.join(format!("{name}.toml")), dir.join(format!("{name}.log")));
+        let conf = dir.join(format!("{name}.toml"));
         fs::write(&conf, format!("{text}\n[stats]\nformat = \"json\"\ntelemetry = false\n")).unwrap();
-        let mut child = Command::new(env!("CARGO_BIN_EXE_isthmus"))
-            .args(memory())
-            .args([format!("--file-prefix=soft-{}-{name}", std::process::id()), "--".into(), "run".into()])
-            .arg(&conf)
-            .env_remove("ISTHMUS_LOG")
-            .stdout(Stdio::piped())
-            .stderr(fs::File::create(&stderr).unwrap())
-            .spawn()
-            .unwrap();
+        let prefix = format!("--file-prefix=soft-{}-{name}", std::process::id());
+        let mut command = Command::new(env!("CARGO_BIN_EXE_isthmus"));
+        command.args(memory()).args([&prefix, "--", "run"]).arg(&conf);
+        Self::spawn(command, dir.join(format!("{name}.log")))
+    }
+
+    /// Runs a file that is there, with `dir`, which is made anew, for what DPDK and the command leave behind.
+    pub(crate) fn start_in(dir: &Path, conf: &Path) -> Run {
+        drop(fs::remove_dir_all(dir));
+        fs::create_dir_all(dir).unwrap();
+        let mut command = Command::new(env!("CARGO_BIN_EXE_isthmus"));
+        command.args(memory()).args(["--", "run"]).arg(conf);
+        command.current_dir(env!("CARGO_MANIFEST_DIR")).env("RUNTIME_DIRECTORY", dir);
+        Self::spawn(command, dir.join("stderr"))
+    }
+
+    fn spawn(mut command: Command, stderr: PathBuf) -> Run {
+        command.env_remove("ISTHMUS_LOG").stdout(Stdio::piped());
+        let mut child = command.stderr(fs::File::create(&stderr).unwrap()).spawn().unwrap();
         let stdout = BufReader::new(child.stdout.take().unwrap());
         Run { child, stdout, stderr, started: Instant::now() }
     }
 
-    fn log(&self) -> String {
+    /// What it has said on standard error.
+    pub(crate) fn log(&self) -> String {
         fs::read_to_string(&self.stderr).unwrap_or_default()
     }
 
@@ -75,10 +88,15 @@ impl Run {
         }
     }
 
+    /// Sends it a signal, such as `-TERM`.
+    pub(crate) fn signal(&self, name: &str) {
+        let killed = Command::new("kill").args([name, &self.child.id().to_string()]).status().unwrap();
+        assert!(killed.success());
+    }
+
     /// Asks it to drain and end.
     pub(crate) fn ask_to_end(&self) {
-        let killed = Command::new("kill").args(["-TERM", &self.child.id().to_string()]).status().unwrap();
-        assert!(killed.success());
+        self.signal("-TERM");
     }
 
     /// Kills it, as nothing it could prepare for.
