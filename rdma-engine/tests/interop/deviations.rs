@@ -4,13 +4,14 @@ use crate::counters::Growth;
 use crate::matrix::all_rights;
 use crate::rig::{InteropRig, rig};
 use crate::wire::{Fate, Way};
-use rdma_engine::suite::{A, B, Link, Pair, Session, contents, pattern};
+use rdma_engine::suite::{A, B, Link, Pair, Session, contents, filled_chain, pattern};
 use rdma_engine::transport::Transport;
 use rdma_engine::types::{QpType, Rkey};
 use rdma_engine::wr::{Op, RemoteSlice, SendWr, Status};
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// Opcodes of reliable connections, as they are on the wire.
+const SEND_ONLY: u8 = 0x04;
 const READ_REQUEST: u8 = 0x0C;
 const READ_RESPONSE_FIRST: u8 = 0x0D;
 const READ_RESPONSE_MIDDLE: u8 = 0x0E;
@@ -84,7 +85,7 @@ fn an_over_long_datagram_breaks_the_receiving_queue_pair() {
     let (mut s, pair) = connected(&mut rig, QpType::Ud, |_| {});
     let r = s.recv(B, pair.qp[B], 1);
     let (ud, cookie) = (s.ud_dest(A, &pair, 0x1111_1111), s.cookie());
-    let buf = rdma_engine::suite::filled_chain(&s.ends[A].pool, &pattern(1, 3000), 2);
+    let buf = filled_chain(&s.ends[A].pool, &pattern(1, 3000), 2);
     s.post(A, pair.qp[A], SendWr { ud: Some(ud), ..SendWr::new(Op::Send, buf, cookie) });
     s.wait_ok(A, cookie);
     s.wait_all(B, &[(r, Status::LocQpOpErr)]);
@@ -180,6 +181,51 @@ fn the_kernel_never_gives_up_with_seven_retries() {
     let c = s.send(A, pair.qp[A], Op::Send, b"at last");
     assert_eq!(contents(&s.wait_ok(B, r).buf), b"at last");
     s.wait_ok(A, c);
+    end(s, &pair);
+}
+
+/// A fenced request waits there until no READ is under way, those behind it included. One that has to be sent again
+/// after a READ behind it was sent therefore waits for ever; retries are counted no more, and answers are not taken.
+#[test]
+fn the_kernel_never_sends_a_fenced_request_again() {
+    let Some(mut rig) = rig("the_kernel_never_sends_a_fenced_request_again", A, false) else { return };
+    // Both requests arrive, their answers do not.
+    let seen = watch(&mut rig, |way, _| way == Way::ToKernel);
+    let (mut s, pair) = connected(&mut rig, QpType::Rc, |link| (link.timeout, link.retry_cnt) = (12, 2));
+    let region = s.region(B, 64, all_rights());
+    let r = s.recv(B, pair.qp[B], 8);
+    let (buf, fenced) = (filled_chain(&s.ends[A].pool, b"fenced", 1), s.cookie());
+    s.post(A, pair.qp[A], SendWr { fence: true, ..SendWr::new(Op::Send, buf, fenced) });
+    let read = s.fetch(A, pair.qp[A], Op::Read(region.slice(0, 8).expect("inside")));
+    s.wait_ok(B, r);
+    // Two retries and giving up would take 50 ms.
+    (0..10).for_each(|_| s.quiet());
+    assert_eq!(opcodes(&seen, Way::ToOwn), [SEND_ONLY, READ_REQUEST], "nothing is sent again");
+    // Only an end from outside brings the requests back.
+    s.ends[A].transport.fail(pair.qp[A]);
+    s.wait_all(A, &[(fenced, Status::WrFlushErr), (read, Status::WrFlushErr)]);
+    drop(region);
+    end(s, &pair);
+}
+
+/// The same from the own end: everything is sent again until there is an answer.
+#[test]
+fn own_sends_a_fenced_request_again() {
+    let Some(mut rig) = rig("own_sends_a_fenced_request_again", B, false) else { return };
+    let mut answers = 0;
+    watch(&mut rig, move |way, _| {
+        answers += u32::from(way == Way::ToOwn);
+        way == Way::ToOwn && answers <= 4
+    });
+    let (mut s, pair) = connected(&mut rig, QpType::Rc, |link| link.timeout = 12);
+    let region = s.region(B, 64, all_rights());
+    let r = s.recv(B, pair.qp[B], 8);
+    let (buf, fenced) = (filled_chain(&s.ends[A].pool, b"fenced", 1), s.cookie());
+    s.post(A, pair.qp[A], SendWr { fence: true, ..SendWr::new(Op::Send, buf, fenced) });
+    let read = s.fetch(A, pair.qp[A], Op::Read(region.slice(0, 8).expect("inside")));
+    s.wait_ok(B, r);
+    s.wait_all(A, &[(fenced, Status::Success), (read, Status::Success)]);
+    drop(region);
     end(s, &pair);
 }
 

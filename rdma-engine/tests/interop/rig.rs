@@ -25,6 +25,11 @@ const GIDS: [u32; 2] = [1, 2];
 /// Frames of one flush, and those taken in one turn.
 const BURST: usize = 64;
 
+/// What is chosen at random follows from it.
+pub fn seed() -> u64 {
+    std::env::var("ISTHMUS_INTEROP_SEED").ok().and_then(|n| n.parse().ok()).unwrap_or(1)
+}
+
 /// A line that is shown although the test passes.
 pub fn say(line: &str) {
     let _ = std::io::stderr().write_all(format!("{line}\n").as_bytes());
@@ -73,8 +78,10 @@ impl InteropRig {
             lossy_overlong: kernel == A,
             // The provider of rxe does not send it.
             misaligned: kernel == B,
+            fenced_retries: [kernel != A, kernel != B],
             pmtu: Pmtu::B1024,
-            soak_ops: 1000,
+            soak_ops: 400,
+            seed: seed(),
             patience_ns: 20_000_000_000,
             quiet_ns: 30_000_000,
             ..Features::default()

@@ -333,6 +333,26 @@ fn reads_outstanding_are_limited_and_fences_wait_for_them() {
     assert_eq!(packets(&lab.out()), [("SEND_ONLY", 3)]);
 }
 
+/// Only READs before it hold a fenced request back: not those behind it that were sent already, and not itself. Where
+/// they do (kernel rxe) nothing is ever sent again.
+#[test]
+fn a_fenced_request_can_be_sent_again() {
+    let fenced = |op: Op| move |buf| SendWr { fence: true, ..SendWr::new(op, buf, Cookie(0)) };
+    for (first, second) in [(Op::Send, Op::Read(remote(4))), (Op::Read(remote(4)), Op::Send)] {
+        let mut lab = Lab::new();
+        lab.post_wr(fenced(first), if first.fills_buffer() { b"" } else { b"fenced" });
+        lab.post(second, b"");
+        let sent = packets(&lab.out());
+        assert_eq!(sent.len(), 2);
+        lab.pass(TIMEOUT_NS);
+        assert_eq!(packets(&lab.out()), sent);
+        let read = u32::from(!first.fills_buffer());
+        lab.answer(0x10, read, &aeth(), b"read");
+        lab.acknowledge(1 - read, ACK);
+        assert_eq!(lab.statuses(), [Status::Success; 2]);
+    }
+}
+
 #[test]
 fn what_cannot_be_posted_comes_back_with_the_reason() {
     let mut lab = Lab::with(Setup { rd_atomic: 0, ..Setup::default() });
