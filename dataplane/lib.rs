@@ -8,6 +8,7 @@ pub mod control;
 pub mod decode;
 pub mod fabric;
 pub mod flow;
+pub mod front;
 pub mod host;
 pub mod memcached;
 pub mod plan;

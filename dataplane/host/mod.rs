@@ -20,6 +20,7 @@ mod sort;
 
 pub use message::MAX_FRAME;
 pub use sort::Sort;
+pub(crate) use sort::header;
 
 use crate::config::InterfaceAddress;
 use arrayvec::ArrayVec;

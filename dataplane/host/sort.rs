@@ -51,7 +51,7 @@ impl Host {
 
     /// Our tag, or where we have none: no tag, or one that only gives a priority.
     #[inline]
-    fn is_our_vlan(&self, link: &Link<'_>) -> bool {
+    pub(crate) fn is_our_vlan(&self, link: &Link<'_>) -> bool {
         match (self.settings.vlan, link.vlans.tags()) {
             (None, []) => true,
             (own, [(ethertype::VLAN, tci)]) => own.unwrap_or(0) == tci & 0x0FFF,
@@ -117,7 +117,7 @@ impl Host {
 
 /// The header at `at`.
 #[inline]
-pub(super) fn header<T>(frame: &[u8], at: usize) -> Option<&T>
+pub(crate) fn header<T>(frame: &[u8], at: usize) -> Option<&T>
 where
     T: FromBytes + zerocopy::KnownLayout + zerocopy::Immutable + zerocopy::Unaligned,
 {

@@ -7,6 +7,8 @@ use super::checksum::InternetChecksum;
 
 /// IP protocol numbers this crate knows.
 pub mod ip_protocol {
+    /// IPv6 hop-by-hop options.
+    pub const HOP_BY_HOP: u8 = 0;
     /// ICMP for IPv4.
     pub const ICMP: u8 = 1;
     /// TCP.
@@ -15,10 +17,14 @@ pub mod ip_protocol {
     pub const UDP: u8 = 17;
     /// Base transport header directly after the GRH (RoCEv1).
     pub const IBA: u8 = 0x1B;
+    /// IPv6 routing header.
+    pub const IPV6_ROUTING: u8 = 43;
     /// IPv6 fragment header.
     pub const IPV6_FRAGMENT: u8 = 44;
     /// ICMPv6, neighbour discovery included.
     pub const ICMPV6: u8 = 58;
+    /// IPv6 options for the destination.
+    pub const DESTINATION_OPTIONS: u8 = 60;
 }
 
 /// IPv4 header without options.
@@ -54,6 +60,9 @@ impl Ipv4Header {
     pub const VERSION_IHL: u8 = 0x45;
     /// `flags_fragment` with only DF set.
     pub const DONT_FRAGMENT: u16 = 0x4000;
+
+    /// `flags_fragment` of every piece but the last.
+    pub const MORE_FRAGMENTS: u16 = 0x2000;
 
     /// True for any piece of a fragmented datagram.
     #[inline]
@@ -173,5 +182,35 @@ impl Ipv6Header {
             .with(&self.destination)
             .with_word(len)
             .with_word(u16::from(next_header))
+    }
+}
+
+/// IPv6 fragment header.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C)]
+pub struct Ipv6FragmentHeader {
+    /// What follows in the whole packet.
+    pub next_header: u8,
+    /// Zero.
+    pub reserved: u8,
+    /// Offset in units of 8 bytes (13 bits), 2 reserved ones, M.
+    pub offset_more: U16,
+    /// The same in all pieces.
+    pub id: U32,
+}
+
+const _: () = assert!(size_of::<Ipv6FragmentHeader>() == 8);
+
+impl Ipv6FragmentHeader {
+    /// Bytes of the packet in front of this piece.
+    #[inline]
+    pub fn offset(&self) -> usize {
+        usize::from(self.offset_more.get() & 0xFFF8)
+    }
+
+    /// True for every piece but the last.
+    #[inline]
+    pub fn more(&self) -> bool {
+        self.offset_more.get() & 1 != 0
     }
 }

@@ -44,7 +44,7 @@ pub use extended::{
 };
 pub use frame::{IbPacket, RoceFrame};
 pub use icmp::{IcmpEcho, Icmpv6LinkOption, NeighborAdvertisement, NeighborSolicitation, icmp_type};
-pub use ip::{Ipv4Header, Ipv6Header, ip_protocol};
+pub use ip::{Ipv4Header, Ipv6FragmentHeader, Ipv6Header, ip_protocol};
 pub use lower::{Datagram, Link, Network};
 pub use mad::{MAD_LEN, MadHeader};
 pub use opcode::{

@@ -1,0 +1,218 @@
+//! From a received frame to a request.
+
+use super::packet::{Contents, Packet, Path, Reader};
+use super::peer::Peer;
+use super::reassembly::Key;
+use super::{Front, FrontDrop, PortBuf};
+use crate::host::{Fate, Sort, header};
+use crate::memcached::udp::{self, NotARequest};
+use dpdk_bind::mbuf::Checksum;
+use rdma_engine::buf::{Pool, fill};
+use rdma_engine::types::Time;
+use rdma_engine::wire::{EthernetHeader, Link, UdpHeader};
+use std::ops::Range;
+
+/// A request.
+#[derive(Debug)]
+pub struct Datagram<B> {
+    /// Where the reply goes.
+    pub peer: Peer,
+    /// The frame it came in, or the buffer it was put together in.
+    pub frame: B,
+    /// The request's text in [`frame.first()`](rdma_engine::buf::Buf::first), not empty.
+    pub text: Range<usize>,
+}
+
+impl<B: PortBuf> Datagram<B> {
+    /// The request's text.
+    #[inline]
+    pub fn text(&self) -> &[u8] {
+        &self.frame.first()[self.text.clone()]
+    }
+}
+
+/// Where in a buffer UDP is to be looked for.
+#[derive(Clone, Copy)]
+struct Place {
+    /// The UDP header.
+    l4: usize,
+    /// Where the packet ends.
+    end: usize,
+    /// The port has checked the sum.
+    checked: bool,
+}
+
+/// A sum that the port has found right, or that needs none.
+fn is_checked(verdict: Checksum) -> bool {
+    matches!(verdict, Checksum::Good | Checksum::Unneeded)
+}
+
+impl<B: PortBuf> Front<B> {
+    /// Takes a received frame: gives the request in it, or deals with it otherwise. Frames that have to be written to are
+    /// copied to buffers of `frames` where others share them; requests in several pieces are put together in buffers of
+    /// `messages`.
+    #[inline]
+    pub fn receive(
+        &mut self,
+        now: Time,
+        frame: B,
+        frames: &impl Pool<Buf = B>,
+        messages: &impl Pool<Buf = B>,
+    ) -> Option<Datagram<B>> {
+        self.now = now;
+        self.counters.frames += 1;
+        match self.read(frame, frames, messages) {
+            Ok(Some(request)) => {
+                self.counters.requests += 1;
+                self.counters.request_bytes += request.text.len() as u64;
+                Some(request)
+            }
+            Ok(None) => None,
+            Err(reason) => {
+                self.counters.drop(reason);
+                None
+            }
+        }
+    }
+
+    #[inline]
+    fn read(
+        &mut self,
+        mut frame: B,
+        frames: &impl Pool<Buf = B>,
+        messages: &impl Pool<Buf = B>,
+    ) -> Result<Option<Datagram<B>>, FrontDrop> {
+        let (ip, udp) = (frame.ip_checksum(), frame.udp_checksum());
+        if frame.segment_count() > 1 {
+            frame = self.linear(frame, messages)?;
+        }
+        match self.contents(frame.first(), ip)? {
+            Contents::Host => self.read_as_host(frame, frames).map(|()| None),
+            Contents::Udp(packet) => {
+                self.guard.check_source(packet.path.remote)?;
+                if packet.fragment.is_some() {
+                    return self.keep(&packet, &frame, messages);
+                }
+                if udp == Checksum::Bad {
+                    return Err(FrontDrop::UdpChecksum);
+                }
+                let place = Place { l4: packet.l4, end: packet.end, checked: is_checked(udp) };
+                self.request(packet.path, frame, place).map(Some)
+            }
+        }
+    }
+
+    #[inline]
+    fn contents(&self, bytes: &[u8], ip: Checksum) -> Result<Contents, FrontDrop> {
+        let link = Link::parse(bytes).map_err(|_| FrontDrop::Runt)?;
+        if !self.host.is_our_vlan(&link) {
+            return Err(FrontDrop::Vlan);
+        }
+        let mac = self.host.settings().mac;
+        if link.ethernet.source == mac {
+            return Err(FrontDrop::Returned);
+        }
+        if ip == Checksum::Bad {
+            return Err(FrontDrop::IpChecksum);
+        }
+        Reader { bytes, link, mac, locals: &self.locals, ip_checked: is_checked(ip) }.contents()
+    }
+
+    /// A frame for us alone in one segment.
+    #[cold]
+    fn linear(&mut self, frame: B, messages: &impl Pool<Buf = B>) -> Result<B, FrontDrop> {
+        let ethernet = header::<EthernetHeader>(frame.first(), 0);
+        if ethernet.is_some_and(|e| e.destination != self.host.settings().mac) {
+            return Ok(frame);
+        }
+        let mut copy = messages.alloc().ok_or(FrontDrop::NoBuffer)?;
+        if !fill(&mut copy, frame.len(), frame.segments()) {
+            return Err(FrontDrop::TooLong);
+        }
+        self.counters.linearized += 1;
+        Ok(copy)
+    }
+
+    #[cold]
+    fn read_as_host(&mut self, mut frame: B, frames: &impl Pool<Buf = B>) -> Result<(), FrontDrop> {
+        match self.host.sort(frame.first()) {
+            Sort::Host | Sort::Overheard => {}
+            Sort::Returned | Sort::Roce(_) | Sort::Other => return Err(FrontDrop::NotForUs),
+        }
+        // An answer is written over the question, which others may share.
+        if frame.try_unique().is_none() {
+            let mut copy = frames.alloc().ok_or(FrontDrop::NoBuffer)?;
+            let place = copy.append(frame.first().len()).ok_or(FrontDrop::TooLong)?;
+            place.copy_from_slice(frame.first());
+            frame = copy;
+        }
+        let Some(bytes) = frame.try_unique() else { return Err(FrontDrop::NoBuffer) };
+        if let Fate::Answer(len) = self.host.receive(self.now, bytes) {
+            frame.truncate(len);
+            frame.clear_offloads();
+            self.answers.try_push(frame).map_err(|_| FrontDrop::PingsFull)?;
+        }
+        // Replies go where requests came from, so nobody here waits for addresses.
+        self.host.take_learned();
+        Ok(())
+    }
+
+    /// Keeps a fragment; the request, when it was the last one missing.
+    #[cold]
+    fn keep(
+        &mut self,
+        packet: &Packet,
+        frame: &B,
+        messages: &impl Pool<Buf = B>,
+    ) -> Result<Option<Datagram<B>>, FrontDrop> {
+        let Packet { path, l4, end, fragment } = *packet;
+        let Some(fragment) = fragment else { return Ok(None) };
+        let key = Key { local: path.local, remote: path.remote, id: fragment.id };
+        let bytes = frame.first().get(l4..end).ok_or(FrontDrop::Runt)?;
+        let whole = self.reassembly.take(self.now, key, fragment, bytes, messages, &mut self.counters)?;
+        let Some(message) = whole else { return Ok(None) };
+        self.counters.reassembled += 1;
+        let end = message.len();
+        self.request(path, message, Place { l4: 0, end, checked: false }).map(Some)
+    }
+
+    /// The request in the UDP datagram at this place.
+    #[inline]
+    fn request(&self, path: Path, frame: B, place: Place) -> Result<Datagram<B>, FrontDrop> {
+        let Place { l4, end, checked } = place;
+        let bytes = frame.first();
+        let head = *header::<UdpHeader>(bytes, l4).ok_or(FrontDrop::UdpLength)?;
+        let udp_end = l4 + usize::from(head.len.get());
+        let start = l4 + size_of::<UdpHeader>();
+        if udp_end > end || udp_end < start {
+            return Err(FrontDrop::UdpLength);
+        }
+        if head.destination_port.get() != self.port {
+            return Err(FrontDrop::OtherPort);
+        }
+        self.guard.check_port(head.source_port.get())?;
+        if !checked {
+            let local = &self.locals[usize::from(path.local)];
+            let pseudo = local.pseudo_header(path.remote, head.len.get());
+            match head.checksum.get() {
+                0 if path.remote.is_ipv6() => return Err(FrontDrop::NoUdpChecksum),
+                0 => {}
+                _ if pseudo.with(&bytes[l4..udp_end]).finish() == 0 => {}
+                _ => return Err(FrontDrop::UdpChecksum),
+            }
+        }
+        let (frame_header, text) = udp::request(&bytes[start..udp_end]).map_err(|reason| match reason {
+            NotARequest::Short => FrontDrop::ShortRequest,
+            NotARequest::Fragment => FrontDrop::SplitRequest,
+        })?;
+        let peer = Peer {
+            mac: path.mac,
+            port: head.source_port.get(),
+            request_id: frame_header.request_id.get(),
+            local: path.local,
+            remote: path.remote,
+        };
+        let text = udp_end - text.len()..udp_end;
+        Ok(Datagram { peer, frame, text })
+    }
+}
