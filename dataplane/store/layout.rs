@@ -76,7 +76,40 @@ pub const LIVE: u64 = 0x6576_696c_2d6d_7469;
 /// Overwritten, deleted, evicted or expired.
 pub const DEAD: u64 = 0x6461_6564_2d6d_7469;
 /// The expiry of what does not expire.
-pub const NEVER: u64 = u64::MAX;
+pub const NEVER: u64 = (1 << MARK_SHIFT) - 1;
+/// Where an item's marks begin in its life word.
+const MARK_SHIFT: u32 = 60;
+
+/// The second word of an item: when it expires and what marks it bears. The only part of a live item that changes, by one
+/// store of eight bytes; so it is outside the seal.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Life {
+    /// Milliseconds of the node's clock, or [`NEVER`]; below 2^60.
+    pub expires_ms: u64,
+    /// Four bits that mean nothing to the store.
+    pub marks: u8,
+}
+
+impl Life {
+    /// The word in the item; larger expiries are [`NEVER`].
+    #[inline]
+    pub const fn to_word(self) -> u64 {
+        let expires_ms = if self.expires_ms > NEVER { NEVER } else { self.expires_ms };
+        expires_ms | ((self.marks & 15) as u64) << MARK_SHIFT
+    }
+
+    /// What a word says.
+    #[inline]
+    pub const fn from_word(word: u64) -> Self {
+        Life { expires_ms: word & NEVER, marks: (word >> MARK_SHIFT) as u8 }
+    }
+
+    /// True from the moment of its expiry on; what never expires has none.
+    #[inline]
+    pub const fn is_past(self, now_ms: u64) -> bool {
+        self.expires_ms != NEVER && now_ms >= self.expires_ms
+    }
+}
 
 /// The first unit of an item.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
@@ -84,8 +117,8 @@ pub const NEVER: u64 = u64::MAX;
 pub struct ItemHeader {
     /// [`LIVE`], [`DEAD`] or neither; outside the seal.
     pub state: U64,
-    /// Milliseconds of the node's clock, or [`NEVER`]; outside the seal, so that a touch is one store.
-    pub expires_ms: U64,
+    /// A [`Life`]; outside the seal, so that a touch is one store.
+    pub life: U64,
     /// Counts the items a partition wrote; no two items of an epoch share it.
     pub seq: U64,
     /// What clients compare.
@@ -100,8 +133,8 @@ pub struct ItemHeader {
     pub key_len: U16,
     /// Units of the whole item, as in its slot.
     pub units: U16,
-    /// 0.
-    pub spare: U32,
+    /// Unix second at which it was written.
+    pub written_s: U32,
     /// Over the place, everything above but the first two words, key and value.
     pub seal: U64,
 }
@@ -114,8 +147,8 @@ const _: () = assert!(size_of::<PartitionBlock>() == UNIT);
 const _: () = assert!(size_of::<ItemHeader>() == UNIT);
 const _: () = assert!(std::mem::offset_of!(ItemHeader, seq) == SEALED.start);
 const _: () = assert!(std::mem::offset_of!(ItemHeader, seal) == SEALED.end);
-/// Where the expiry is in an item.
-pub(super) const EXPIRES_AT: usize = std::mem::offset_of!(ItemHeader, expires_ms);
+/// Where the life word is in an item.
+pub(super) const LIFE_AT: usize = std::mem::offset_of!(ItemHeader, life);
 
 /// Units of an item with these lengths; lengths within [`MOST_KEY`] and [`MOST_VALUE`].
 #[inline]
@@ -183,6 +216,19 @@ mod tests {
     }
 
     #[test]
+    fn a_life_keeps_expiry_and_marks_apart() {
+        for expires_ms in [0, 1, NEVER - 1, NEVER] {
+            for marks in 0..16 {
+                let life = Life { expires_ms, marks };
+                assert_eq!(Life::from_word(life.to_word()), life);
+            }
+        }
+        assert_eq!(Life::from_word(Life { expires_ms: u64::MAX, marks: 0 }.to_word()).expires_ms, NEVER);
+        let at = |expires_ms| Life { expires_ms, marks: 15 };
+        assert!(at(5).is_past(5) && !at(6).is_past(5) && !at(NEVER).is_past(u64::MAX));
+    }
+
+    #[test]
     #[should_panic(expected = "place")]
     fn a_place_beyond_the_largest_arena_is_refused() {
         Slot { tag: 0, units: 1, place: 1 << 33 }.to_word();
@@ -200,7 +246,7 @@ mod tests {
     fn the_bytes_of_a_header_are_where_the_table_says() {
         let header = ItemHeader {
             state: LIVE.into(),
-            expires_ms: 1.into(),
+            life: 1.into(),
             seq: 2.into(),
             cas: 3.into(),
             hash: 4.into(),
@@ -208,12 +254,12 @@ mod tests {
             flags: 6.into(),
             key_len: 7.into(),
             units: 8.into(),
-            spare: 0.into(),
+            written_s: 10.into(),
             seal: 9.into(),
         };
         let bytes = header.as_bytes();
         assert_eq!(&bytes[..8], b"itm-live");
-        for (at, value) in [(8, 1u8), (16, 2), (24, 3), (32, 4), (40, 5), (44, 6), (48, 7), (50, 8), (56, 9)]
+        for (at, value) in [(8, 1u8), (16, 2), (24, 3), (32, 4), (40, 5), (44, 6), (48, 7), (50, 8), (52, 10), (56, 9)]
         {
             assert_eq!(bytes[at], value, "at {at}");
         }

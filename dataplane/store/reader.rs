@@ -14,7 +14,7 @@
 //! No candidate at all is "not found" if the generation is the gateway's own. After a few rounds it asks the node by SEND.
 
 use super::geometry::Geometry;
-use super::layout::{ItemHeader, LIVE, Location, MOST_KEY, MOST_VALUE, SLOTS, Slot, UNIT, item_units};
+use super::layout::{ItemHeader, LIVE, Life, Location, MOST_KEY, MOST_VALUE, SLOTS, Slot, UNIT, item_units};
 use super::seal::Secrets;
 use super::writer::begin_seal;
 use arrayvec::ArrayVec;
@@ -70,8 +70,10 @@ pub struct Found {
     pub cas: u64,
     /// The client's.
     pub flags: u32,
-    /// Milliseconds of the node's clock, or [`NEVER`](super::layout::NEVER).
-    pub expires_ms: u64,
+    /// When it expires, and its marks.
+    pub life: Life,
+    /// Unix second at which it was written.
+    pub written_s: u32,
     /// Where the value begins in what was read.
     pub value_at: usize,
     /// Its bytes.
@@ -130,18 +132,19 @@ pub fn judge(secrets: &Secrets, wanted: &Wanted<'_>, pieces: &[&[u8]], times: Ti
     if !same {
         return Verdict::Other;
     }
-    let expires_ms = header.expires_ms.get();
-    if times.began_ms >= expires_ms {
+    let life = Life::from_word(header.life.get());
+    if life.is_past(times.began_ms) {
         return Verdict::Expired;
     }
-    if times.now_ms >= expires_ms {
+    if life.is_past(times.now_ms) {
         return Verdict::Gone;
     }
     Verdict::Found(Found {
         location: Location { place: wanted.place, units, seq: header.seq.get() },
         cas: header.cas.get(),
         flags: header.flags.get(),
-        expires_ms,
+        life,
+        written_s: header.written_s.get(),
         value_at: UNIT + key_len,
         value_len,
     })

@@ -1,7 +1,7 @@
 //! Going through all buckets, some at a time: `flush_all`, a new membership, expiry.
 
 use super::index;
-use super::layout::{MOST_KEY, UNIT};
+use super::layout::{Life, MOST_KEY, UNIT};
 use super::writer::Writer;
 
 /// A sweep under way.
@@ -51,7 +51,7 @@ impl Writer {
     pub fn expire(&mut self, sweep: &mut Sweep, buckets: u32, now_ms: u64) {
         let before = self.counts.items;
         let end =
-            self.sweep(sweep, buckets, |w, place| now_ms >= index::header(&w.memory, place).expires_ms.get());
+            self.sweep(sweep, buckets, |w, place| Life::from_word(index::header(&w.memory, place).life.get()).is_past(now_ms));
         self.counts.expired += before - self.counts.items;
         if end {
             sweep.next = 0;

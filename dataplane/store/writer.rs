@@ -5,7 +5,7 @@ use super::evict::Ageing;
 use super::geometry::{Geometry, Probe};
 use super::index::{self, Entry};
 use super::layout::{
-    DEAD, EXPIRES_AT, ItemHeader, LIVE, Location, MOST_KEY, MOST_VALUE, PartitionBlock, SEALED, Slot, UNIT,
+    DEAD, ItemHeader, LIFE_AT, LIVE, Life, Location, MOST_KEY, MOST_VALUE, PartitionBlock, SEALED, Slot, UNIT,
     item_units,
 };
 use super::reclaim::{BadReport, Epochs};
@@ -34,10 +34,12 @@ pub struct Write<'a> {
     pub value: &'a [&'a [u8]],
     /// The client's.
     pub flags: u32,
-    /// Milliseconds of the node's clock, or [`NEVER`](super::layout::NEVER).
-    pub expires_ms: u64,
+    /// When it expires, and marks of the caller's.
+    pub life: Life,
     /// The new CAS unique; the item's sequence without one.
     pub cas: Option<u64>,
+    /// Unix second, for whoever asks how old the item is.
+    pub written_s: u32,
 }
 
 /// An item as it is now.
@@ -49,8 +51,10 @@ pub struct Item {
     pub cas: u64,
     /// The client's.
     pub flags: u32,
-    /// Milliseconds of the node's clock, or [`NEVER`](super::layout::NEVER).
-    pub expires_ms: u64,
+    /// When it expires, and marks of the caller's.
+    pub life: Life,
+    /// Unix second at which it was written.
+    pub written_s: u32,
     /// Bytes of its key.
     pub key_len: usize,
     /// Bytes of its value.
@@ -226,11 +230,11 @@ impl Writer {
         entry.is_some()
     }
 
-    /// Gives a key's item another time to expire: one store of eight bytes.
-    pub fn touch(&mut self, key: &[u8], expires_ms: u64, now_ms: u64) -> Option<Item> {
+    /// Gives a key's item another life: one store of eight bytes.
+    pub fn touch(&mut self, key: &[u8], life: Life, now_ms: u64) -> Option<Item> {
         let item = self.find(key, now_ms)?;
-        self.memory.publish_word(item.location.place as usize * UNIT + EXPIRES_AT, expires_ms);
-        Some(Item { expires_ms, ..item })
+        self.memory.publish_word(item.location.place as usize * UNIT + LIFE_AT, life.to_word());
+        Some(Item { life, ..item })
     }
 
     /// Takes what a gateway tells: places that it found items in. Those that are none count as bad.
@@ -305,7 +309,7 @@ impl Writer {
             return None;
         }
         let entry = index::find(&self.memory, &self.geometry, &self.probe(key), key)?;
-        if now_ms >= self.memory.word(entry.slot.place as usize * UNIT + EXPIRES_AT) {
+        if Life::from_word(self.memory.word(entry.slot.place as usize * UNIT + LIFE_AT)).is_past(now_ms) {
             self.counts.expired += 1;
             self.remove(&entry);
             return None;
@@ -319,7 +323,8 @@ impl Writer {
             location: Location { place: entry.slot.place, units: entry.slot.units, seq: h.seq.get() },
             cas: h.cas.get(),
             flags: h.flags.get(),
-            expires_ms: h.expires_ms.get(),
+            life: Life::from_word(h.life.get()),
+            written_s: h.written_s.get(),
             key_len: usize::from(h.key_len.get()),
             value_len: h.value_len.get() as usize,
         }
@@ -330,7 +335,7 @@ impl Writer {
         let cas = write.cas.unwrap_or(location.seq);
         let mut header = ItemHeader {
             state: LIVE.into(),
-            expires_ms: write.expires_ms.into(),
+            life: write.life.to_word().into(),
             seq: location.seq.into(),
             cas: cas.into(),
             hash: hash.into(),
@@ -338,7 +343,7 @@ impl Writer {
             flags: write.flags.into(),
             key_len: (write.key.len() as u16).into(),
             units: (location.units as u16).into(),
-            spare: 0.into(),
+            written_s: write.written_s.into(),
             seal: 0.into(),
         };
         let mut seal = begin_seal(&self.secrets, &header, location.place);
@@ -355,8 +360,8 @@ impl Writer {
             self.memory.write_word(start + 8 * i, u64::from_le_bytes(*word));
         }
         self.memory.publish_word(start, LIVE);
-        let (flags, expires_ms, key_len) = (write.flags, write.expires_ms, write.key.len());
-        Item { location, cas, flags, expires_ms, key_len, value_len }
+        let Write { key, flags, life, written_s, .. } = *write;
+        Item { location, cas, flags, life, written_s, key_len: key.len(), value_len }
     }
 
     /// A slot for a new key; when both its buckets are full the item unused for longest goes.

@@ -44,7 +44,7 @@ impl Pair {
             }
             11..13 => {
                 let expires_ms = self.now_ms + self.rng.below(50);
-                let touched = self.node.writer.touch(&key, expires_ms, self.now_ms);
+                let touched = self.node.writer.touch(&key, Life { expires_ms, marks: 3 }, self.now_ms);
                 let known = self.map.get_mut(&key).filter(|e| e.expires_ms > self.now_ms);
                 assert_eq!(touched.is_some(), known.is_some());
                 if let Some(e) = known {
@@ -67,7 +67,8 @@ impl Pair {
         let expires_ms = if self.rng.below(4) == 0 { self.now_ms + self.rng.below(100) } else { NEVER };
         let cas = (self.rng.below(5) == 0).then(|| self.rng.bits());
         let pieces = [&value[..cut], &value[cut..]];
-        let write = Write { key: &key, value: &pieces, flags, expires_ms, cas };
+        let life = Life { expires_ms, marks: 0 };
+        let write = Write { key: &key, value: &pieces, flags, life, cas, written_s: 0 };
         let item = self.node.writer.set(&write, self.now_ms).unwrap();
         assert!(cas.is_none_or(|c| c == item.cas));
         self.map.insert(key, Expected { value, flags, cas: item.cas, expires_ms });
@@ -84,7 +85,7 @@ impl Pair {
         let (found, bytes) = by_read.expect("the map has it");
         let item = item.expect("the map has it");
         assert_eq!((&bytes, found.flags, found.cas), (&e.value, e.flags, e.cas));
-        assert_eq!((item.flags, item.cas, item.expires_ms), (e.flags, e.cas, e.expires_ms));
+        assert_eq!((item.flags, item.cas, item.life.expires_ms), (e.flags, e.cas, e.expires_ms));
         assert_eq!(item.location, found.location);
         let from = item.value_len / 3;
         let mut out = vec![0; item.value_len];

@@ -5,7 +5,7 @@ mod race;
 mod room;
 
 use super::geometry::Geometry;
-use super::layout::{NEVER, Slot, UNIT};
+use super::layout::{Life, NEVER, Slot, UNIT};
 use super::reader::{Found, Times, Verdict, Wanted, candidates, judge};
 use super::seal::Secrets;
 use super::{Item, Refused, Write, Writer, write_superblock};
@@ -66,6 +66,8 @@ impl Node {
     }
 }
 
+const FOREVER: Life = Life { expires_ms: NEVER, marks: 0 };
+
 fn plain<'a>(key: &'a [u8], value: &'a [&'a [u8]]) -> Write<'a> {
-    Write { key, value, flags: 0, expires_ms: NEVER, cas: None }
+    Write { key, value, flags: 0, life: FOREVER, cas: None, written_s: 0 }
 }
