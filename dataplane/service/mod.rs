@@ -1,6 +1,8 @@
 //! Services: what a worker does with frames and completions.
 
 pub mod any;
+pub mod kv;
+pub mod memory;
 pub mod outbox;
 pub mod relay;
 pub mod traffic;

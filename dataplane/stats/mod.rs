@@ -4,6 +4,7 @@
 //! board. Every counter has one writer, so no instruction on the hot path is locked.
 
 mod counter;
+mod drop_reason;
 mod final_report;
 mod grid;
 mod json;
@@ -16,5 +17,6 @@ mod table;
 mod tally;
 pub mod telemetry;
 
-pub use counter::{Counter, DropReason};
+pub use counter::Counter;
+pub use drop_reason::DropReason;
 pub use tally::{Board, Snapshot, Tally};

@@ -235,6 +235,11 @@ pub struct Probe {
     pub buckets: [u32; 2],
 }
 
+impl Probe {
+    /// Of no key: for what has none.
+    pub const NOWHERE: Probe = Probe { hash: 0, tag: 0, partition: 0, buckets: [0; 2] };
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -259,7 +259,8 @@ mod tests {
         };
         let bytes = header.as_bytes();
         assert_eq!(&bytes[..8], b"itm-live");
-        for (at, value) in [(8, 1u8), (16, 2), (24, 3), (32, 4), (40, 5), (44, 6), (48, 7), (50, 8), (52, 10), (56, 9)]
+        for (at, value) in
+            [(8, 1u8), (16, 2), (24, 3), (32, 4), (40, 5), (44, 6), (48, 7), (50, 8), (52, 10), (56, 9)]
         {
             assert_eq!(bytes[at], value, "at {at}");
         }

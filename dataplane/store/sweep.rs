@@ -50,8 +50,9 @@ impl Writer {
     /// Ends items that are past their time, in up to `buckets` buckets; begins again at the end.
     pub fn expire(&mut self, sweep: &mut Sweep, buckets: u32, now_ms: u64) {
         let before = self.counts.items;
-        let end =
-            self.sweep(sweep, buckets, |w, place| Life::from_word(index::header(&w.memory, place).life.get()).is_past(now_ms));
+        let end = self.sweep(sweep, buckets, |w, place| {
+            Life::from_word(index::header(&w.memory, place).life.get()).is_past(now_ms)
+        });
         self.counts.expired += before - self.counts.items;
         if end {
             sweep.next = 0;

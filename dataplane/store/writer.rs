@@ -5,8 +5,8 @@ use super::evict::Ageing;
 use super::geometry::{Geometry, Probe};
 use super::index::{self, Entry};
 use super::layout::{
-    DEAD, ItemHeader, LIFE_AT, LIVE, Life, Location, MOST_KEY, MOST_VALUE, PartitionBlock, SEALED, Slot, UNIT,
-    item_units,
+    DEAD, ItemHeader, LIFE_AT, LIVE, Life, Location, MOST_KEY, MOST_VALUE, PartitionBlock, SEALED, Slot,
+    UNIT, item_units,
 };
 use super::reclaim::{BadReport, Epochs};
 use super::region::Memory;
@@ -280,6 +280,11 @@ impl Writer {
     /// has to be disconnected.
     pub fn slowest(&self) -> (Option<(usize, u64)>, u32) {
         (self.epochs.slowest(), self.arena.retired())
+    }
+
+    /// Bytes of the partition that items can have.
+    pub fn capacity_bytes(&self) -> u64 {
+        u64::from(self.geometry.segments()) * u64::from(self.geometry.segment_units()) * UNIT as u64
     }
 
     /// The membership that is served.

@@ -26,7 +26,19 @@ fn fixture() -> Fixture {
 
 impl Fixture {
     fn set(&mut self, key: &[u8], value: &[u8], expires_ms: u64) -> Item {
-        self.writer.set(&Write { key, value: &[value], flags: 7, life: Life { expires_ms, marks: 5 }, cas: None, written_s: 9 }, 0).unwrap()
+        self.writer
+            .set(
+                &Write {
+                    key,
+                    value: &[value],
+                    flags: 7,
+                    life: Life { expires_ms, marks: 5 },
+                    cas: None,
+                    written_s: 9,
+                },
+                0,
+            )
+            .unwrap()
     }
 
     fn read(&self, at: Location) -> Vec<u8> {
@@ -156,7 +168,10 @@ fn expiry_goes_by_the_time_the_lookup_began() {
     let at = f.set(KEY, b"v", 50_000).location;
     f.writer.touch(KEY, Life { expires_ms: 100, marks: 1 }, 50).unwrap();
     assert_eq!(f.judge(at, &f.read(at)), Verdict::Expired);
-    assert!(f.writer.touch(KEY, Life { expires_ms: 900, marks: 1 }, 100).is_none(), "what has expired does not come back");
+    assert!(
+        f.writer.touch(KEY, Life { expires_ms: 900, marks: 1 }, 100).is_none(),
+        "what has expired does not come back"
+    );
 }
 
 #[test]

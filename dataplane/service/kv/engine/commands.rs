@@ -1,0 +1,228 @@
+//! Commands of a request, one after the other; the keys of one command all at once.
+
+use super::Engine;
+use super::job::{Job, KeyAt, Outcome, Place, Step, Task};
+use super::reply::{say, text};
+use super::request::{Answer, Request, Roll};
+use super::slab::NONE;
+use crate::memcached::{
+    Command, KEY_BYTES_MAX, Limits, Operation, Parsed, Refusal, StatsGroup, VERSION, parse, reply,
+};
+use crate::service::Context;
+use crate::service::kv::order::Turn;
+use crate::stats::Counter;
+use crate::store::geometry::Probe;
+use rdma_engine::buf::{Buf, Pool};
+use rdma_engine::transport::Transport;
+
+/// A key that has more of them in one request than there is room for.
+const MANY_KEYS: &str = "SERVER_ERROR too many keys in one request";
+
+impl<B: Buf, C: Copy> Engine<B, C> {
+    /// Reads the request's next command and begins it; the reply goes out after the last one.
+    pub(super) fn next_command<T, P>(&mut self, ctx: &mut Context<'_, T, P>, at: u32)
+    where
+        T: Transport<Buf = B>,
+        P: Pool<Buf = B>,
+    {
+        let Some(mut request) = self.requests.lift(at) else { return };
+        while request.roll.pending == 0 && !request.text.is_empty() {
+            if !self.begin_command(ctx, at, &mut request) {
+                break;
+            }
+        }
+        if request.roll.pending > 0 {
+            return self.requests.put_back(at, request);
+        }
+        self.requests.retire(at);
+        self.reply(ctx, request);
+    }
+
+    /// False when there is no command any more.
+    fn begin_command<T, P>(
+        &mut self,
+        ctx: &mut Context<'_, T, P>,
+        at: u32,
+        request: &mut Request<B, C>,
+    ) -> bool
+    where
+        T: Transport<Buf = B>,
+        P: Pool<Buf = B>,
+    {
+        let limits = Limits { value_bytes_max: self.settings.value_bytes_max };
+        let Request { frame, text, command_at, roll, answer, .. } = request;
+        let frame = frame.first();
+        let mut decoded = [0; KEY_BYTES_MAX];
+        match parse(&frame[text.clone()], &mut decoded, &limits) {
+            Parsed::Request(parsed) => {
+                *roll = Roll::EMPTY;
+                *command_at = text.start;
+                text.start = (text.start + parsed.used).saturating_add(parsed.skip).min(text.end);
+                let mut begin = Begin { engine: self, request: at, frame, roll };
+                begin.command(ctx, &parsed.command, answer);
+                true
+            }
+            // A datagram is all there will ever be: what is missing never comes.
+            Parsed::Incomplete { .. } | Parsed::Close => {
+                ctx.tally.add(Counter::KvMalformed, 1);
+                false
+            }
+        }
+    }
+
+    pub(super) fn limits(&self) -> Limits {
+        Limits { value_bytes_max: self.settings.value_bytes_max }
+    }
+}
+
+/// A command being begun.
+struct Begin<'a, B: Buf, C: Copy> {
+    engine: &'a mut Engine<B, C>,
+    request: u32,
+    frame: &'a [u8],
+    roll: &'a mut Roll,
+}
+
+impl<B: Buf, C: Copy> Begin<'_, B, C> {
+    fn command<T, P>(&mut self, ctx: &mut Context<'_, T, P>, command: &Command<'_>, answer: &mut Answer<B>)
+    where
+        T: Transport<Buf = B>,
+        P: Pool<Buf = B>,
+    {
+        match *command {
+            Command::Get { keys, fetch, .. } => {
+                if keys.count() > self.engine.jobs.room() {
+                    answer.is_error = true;
+                    return say(ctx, answer, MANY_KEYS);
+                }
+                let task = task_of(&Operation::Fetch(fetch));
+                for key in keys {
+                    ctx.tally.add(Counter::KvGets, 1);
+                    self.key(key, task);
+                }
+            }
+            Command::Item { key, ref operation, .. } => {
+                let reads = matches!(operation, Operation::Fetch(_));
+                ctx.tally.add(if reads { Counter::KvGets } else { Counter::KvMutations }, 1);
+                self.key(key, task_of(operation));
+            }
+            Command::Flush { .. } => self.flush(),
+            Command::TooLarge { stale_key: Some(key), .. } => self.key(key, Task::Call),
+            Command::TooLarge { quiet, .. } => plain(ctx, answer, reply::TOO_LARGE, quiet),
+            Command::Version => text(ctx, answer, &[b"VERSION ", VERSION.as_bytes(), b"\r\n"]),
+            Command::Verbosity { quiet } => plain(ctx, answer, "OK", quiet),
+            Command::Noop => plain(ctx, answer, "MN", false),
+            Command::Refused { refusal, quiet } => {
+                ctx.tally.add(Counter::KvMalformed, 1);
+                answer.is_error = answer.body.is_none();
+                plain(ctx, answer, Refusal::text(refusal), quiet);
+            }
+            Command::Stats(group) => self.stats(ctx, group, answer),
+            Command::Quit => {}
+        }
+    }
+
+    fn stats<T, P>(&mut self, ctx: &mut Context<'_, T, P>, group: StatsGroup, answer: &mut Answer<B>)
+    where
+        T: Transport<Buf = B>,
+        P: Pool<Buf = B>,
+    {
+        self.engine.say_stats(ctx, group, answer);
+    }
+
+    /// One partition after the other loses everything.
+    fn flush(&mut self) {
+        let most = usize::from(self.engine.settings.node_workers_max);
+        for node in 0..self.engine.nodes.len() {
+            let partitions = self.engine.nodes[node].node.map_or(1, |n| n.geometry.partitions() as usize);
+            for partition in 0..partitions.min(most) {
+                self.job(KeyAt::None, Task::Flush, (node * most + partition) as u16, Probe::NOWHERE);
+            }
+        }
+    }
+
+    /// A job for a key.
+    fn key(&mut self, key: &[u8], task: Task) {
+        let engine = &mut *self.engine;
+        let node = engine.owners.owner(key, engine.identities.iter().copied());
+        let part = node * usize::from(engine.settings.node_workers_max);
+        // A key of the frame is used where it is.
+        let at = (key.as_ptr().addr()).wrapping_sub(self.frame.as_ptr().addr());
+        let place = match self.frame.get(at..at.wrapping_add(key.len())) {
+            Some(_) if at < self.frame.len() => KeyAt::Frame { at: at as u32, len: key.len() as u8 },
+            _ => KeyAt::Encoded,
+        };
+        let probe = match &engine.nodes[node].node {
+            Some(n) if engine.nodes[node].is_up => n.geometry.probe(&n.secrets, key),
+            // It is answered at once that the node is down.
+            _ => Probe::NOWHERE,
+        };
+        self.job(place, task, (part + probe.partition as usize) as u16, probe);
+    }
+
+    fn job(&mut self, key: KeyAt, task: Task, part: u16, probe: Probe) {
+        let engine = &mut *self.engine;
+        let writes = task == Task::Call;
+        let job = Job {
+            task,
+            step: Step::Ordered,
+            request: self.request,
+            is_ordered: false,
+            sibling: NONE,
+            next: NONE,
+            key,
+            part,
+            probe,
+            writes,
+            began: None,
+            began_ms: 0,
+            rounds: 0,
+            reads_out: 0,
+            is_broken: false,
+            item: Place { place: 0, units: 0, seq: None },
+            next_slot: 0,
+            generation_read: 0,
+            result: Outcome::Open,
+        };
+        let Some(at) = engine.jobs.insert(job) else { return };
+        self.roll.pending += 1;
+        let last = std::mem::replace(&mut self.roll.last, at);
+        if last == NONE {
+            self.roll.first = at;
+        } else if let Some(last) = engine.jobs.value(last) {
+            last.sibling = at;
+        }
+        engine.enter(at);
+    }
+}
+
+impl<B: Buf, C: Copy> Engine<B, C> {
+    /// A new job takes its turn, or waits for it.
+    fn enter(&mut self, at: u32) {
+        let Some(job) = self.jobs.value(at) else { return };
+        let ordered = job.task != Task::Flush && job.probe != Probe::NOWHERE;
+        job.is_ordered = ordered;
+        let (hash, writes) = (job.probe.hash, job.writes);
+        if !ordered || self.order.enter(hash, at, writes) == Turn::Now {
+            job.take_turn();
+            self.due.push_back(at);
+        }
+    }
+}
+
+fn task_of(operation: &Operation<'_>) -> Task {
+    match operation {
+        Operation::Fetch(fetch) if !operation.is_mutation() => Task::Fetch { claim: fetch.claim },
+        _ => Task::Call,
+    }
+}
+
+fn plain<T, P>(ctx: &mut Context<'_, T, P>, answer: &mut Answer<T::Buf>, line: &str, quiet: bool)
+where
+    T: Transport,
+    P: Pool<Buf = T::Buf>,
+{
+    if !quiet {
+        say(ctx, answer, line);
+    }
+}

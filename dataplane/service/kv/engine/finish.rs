@@ -1,0 +1,266 @@
+//! The end of a job, and of a command: results become text.
+
+use super::job::{Failure, HitInfo, KeyAt, Outcome, Step};
+use super::reply::{say, text, value};
+use super::request::{Answer, Request};
+use super::slab::NONE;
+use super::{Engine, Job};
+use crate::memcached::reply::Output;
+use crate::memcached::reply::{LINE_BYTES_MAX, TOO_LARGE, answer as put_outcome, value_line};
+use crate::memcached::{self, Command, Form, Hit, KEY_BYTES_MAX, Operation, Parsed, parse, rpc};
+use crate::service::Context;
+use crate::stats::Counter;
+use arrayvec::ArrayVec;
+use rdma_engine::buf::{Buf, Pool};
+use rdma_engine::transport::Transport;
+
+/// The longest line: `me` and meta replies with a key in base64 and every flag.
+const LINE: usize = LINE_BYTES_MAX + 64;
+
+/// A line being written.
+#[derive(Default)]
+struct Line(ArrayVec<u8, LINE>);
+
+impl Output for Line {
+    fn put(&mut self, bytes: &[u8]) {
+        // Longer ones cannot be; they would be cut, not overrun.
+        self.0.try_extend_from_slice(bytes).ok();
+    }
+}
+
+impl<B: Buf, C: Copy> Engine<B, C> {
+    /// A job is over.
+    pub(super) fn finish<T, P>(&mut self, ctx: &mut Context<'_, T, P>, at: u32, result: Outcome<B>)
+    where
+        T: Transport<Buf = B>,
+        P: Pool<Buf = B>,
+    {
+        let Some(job) = self.jobs.value(at) else { return };
+        debug_assert_eq!(job.reads_out, 0);
+        job.step = Step::Done;
+        job.result = result;
+        let (part, request) = (usize::from(job.part), job.request);
+        let (hash, writes, is_ordered) = (job.probe.hash, job.writes, job.is_ordered);
+        if let Some(began) = job.began.take() {
+            self.parts[part].lookups.end(began);
+        }
+        if is_ordered {
+            let (jobs, due) = (&mut self.jobs, &mut self.due);
+            self.order.leave(hash, writes, |at| {
+                if let Some(job) = jobs.value(at) {
+                    job.take_turn();
+                    due.push_back(at);
+                }
+            });
+        }
+        let Some(mut request) = self.requests.lift(request).map(|r| (request, r)) else { return };
+        request.1.roll.pending -= 1;
+        let over = request.1.roll.pending == 0;
+        if over {
+            self.conclude(ctx, &mut request.1);
+            self.idle.push_back(request.0);
+        }
+        self.requests.put_back(request.0, request.1);
+    }
+
+    /// All jobs of a command are over.
+    fn conclude<T, P>(&mut self, ctx: &mut Context<'_, T, P>, request: &mut Request<B, C>)
+    where
+        T: Transport<Buf = B>,
+        P: Pool<Buf = B>,
+    {
+        let limits = self.limits();
+        let Request { frame, text, command_at, roll, answer, .. } = request;
+        let frame = frame.first();
+        let mut decoded = [0; KEY_BYTES_MAX];
+        let parsed = match parse(&frame[*command_at..text.end], &mut decoded, &limits) {
+            Parsed::Request(parsed) => parsed.command,
+            // It was one a moment ago.
+            Parsed::Incomplete { .. } | Parsed::Close => Command::Noop,
+        };
+        let (mut at, mut failed) = (roll.first, None);
+        while at != NONE {
+            let Some(mut job) = self.jobs.remove(at) else { break };
+            at = job.sibling;
+            let result = std::mem::replace(&mut job.result, Outcome::Open);
+            match (&parsed, result) {
+                (_, Outcome::Failed(failure)) => {
+                    ctx.tally.add(Counter::KvServerErrors, 1);
+                    failed = failed.or(Some(failure));
+                }
+                (Command::Get { cas, .. }, result) => {
+                    if let Err(failure) = self.say_value(ctx, frame, &job, result, *cas, answer) {
+                        failed = failed.or(Some(failure));
+                    }
+                }
+                (Command::Item { key, operation, form }, result) => {
+                    if let Err(failure) = self.say_item(ctx, key, operation, form, result, answer) {
+                        failed = Some(failure);
+                    }
+                }
+                _ => {}
+            }
+        }
+        conclude_text(ctx, &parsed, failed, answer);
+    }
+
+    /// One key of a `get`.
+    fn say_value<T, P>(
+        &mut self,
+        ctx: &mut Context<'_, T, P>,
+        frame: &[u8],
+        job: &Job<B>,
+        result: Outcome<B>,
+        cas: bool,
+        answer: &mut Answer<B>,
+    ) -> Result<(), Failure>
+    where
+        T: Transport<Buf = B>,
+        P: Pool<Buf = B>,
+    {
+        let KeyAt::Frame { at, len } = job.key else { return Err(Failure::Refused) };
+        let key = &frame[at as usize..at as usize + usize::from(len)];
+        let (info, buf) = match result {
+            Outcome::Hit(info, Some(buf)) => (info, buf),
+            Outcome::Answer(buf) => match self.hit_of(buf)? {
+                Some(hit) => hit,
+                None => return self.missed(ctx),
+            },
+            _ => return self.missed(ctx),
+        };
+        ctx.tally.add(Counter::KvGetHits, 1);
+        let mut line = Line::default();
+        value_line(&mut line, key, info.flags, info.size, cas.then_some(info.cas));
+        value(ctx, answer, &line.0, buf);
+        Ok(())
+    }
+
+    fn missed<T: Transport, P>(&self, ctx: &mut Context<'_, T, P>) -> Result<(), Failure> {
+        ctx.tally.add(Counter::KvGetMisses, 1);
+        Ok(())
+    }
+
+    /// What an owner answered to a fetch: the item, and the value that the answer ends with.
+    fn hit_of(&mut self, mut buf: B) -> Result<Option<(HitInfo, B)>, Failure> {
+        let (info, len) = {
+            let bytes = self.gather(&buf);
+            match rpc::answer(bytes) {
+                Ok(memcached::Outcome::Hit(hit)) => (of_hit(&hit), hit.value.len()),
+                Ok(_) => return Ok(None),
+                Err(rpc::Malformed) => return Err(Failure::Refused),
+            }
+        };
+        buf.adj(buf.len() - len);
+        Ok(Some((info, buf)))
+    }
+
+    fn gather<'g>(&'g mut self, buf: &'g B) -> &'g [u8] {
+        if buf.first().len() == buf.len() {
+            return buf.first();
+        }
+        self.gathered.clear();
+        buf.segments().for_each(|segment| self.gathered.extend_from_slice(segment));
+        &self.gathered
+    }
+
+    /// Any other command on one key.
+    fn say_item<T, P>(
+        &mut self,
+        ctx: &mut Context<'_, T, P>,
+        key: &[u8],
+        operation: &Operation<'_>,
+        form: &Form<'_>,
+        result: Outcome<B>,
+        answer: &mut Answer<B>,
+    ) -> Result<(), Failure>
+    where
+        T: Transport<Buf = B>,
+        P: Pool<Buf = B>,
+    {
+        let fetches = matches!(operation, Operation::Fetch(_));
+        let mut line = Line::default();
+        let (info, buf) = match result {
+            Outcome::Hit(info, Some(buf)) => (info, buf),
+            Outcome::Answer(buf) => {
+                let bytes = self.gather(&buf);
+                let outcome = rpc::answer(bytes).map_err(|rpc::Malformed| Failure::Refused)?;
+                let memcached::Outcome::Hit(hit) = outcome else {
+                    ctx.tally.add(Counter::KvGetMisses, u64::from(fetches));
+                    put_outcome(&mut line, form, key, &outcome);
+                    text(ctx, answer, &[&line.0]);
+                    return Ok(());
+                };
+                let (info, len) = (of_hit(&hit), hit.value.len());
+                let mut buf = buf;
+                buf.adj(buf.len() - len);
+                (info, buf)
+            }
+            _ => {
+                ctx.tally.add(Counter::KvGetMisses, u64::from(fetches));
+                put_outcome(&mut line, form, key, &memcached::Outcome::NotFound);
+                text(ctx, answer, &[&line.0]);
+                return Ok(());
+            }
+        };
+        ctx.tally.add(Counter::KvGetHits, 1);
+        let has_value = matches!(form, Form::Meta(meta) if meta.value);
+        let hit = Hit {
+            value: b"",
+            size: info.size,
+            flags: info.flags,
+            cas: info.cas,
+            ttl_s: info.ttl_s,
+            idle_s: info.idle_s,
+            bits: info.bits,
+            won: info.won,
+        };
+        put_outcome(&mut line, form, key, &memcached::Outcome::Hit(hit));
+        if has_value {
+            // The value comes between the line and the last line ending.
+            let head = line.0.len().saturating_sub(2);
+            value(ctx, answer, &line.0[..head], buf);
+        } else {
+            text(ctx, answer, &[&line.0]);
+        }
+        Ok(())
+    }
+}
+
+/// What ends a command's answer, or stands for all of it.
+fn conclude_text<T, P>(
+    ctx: &mut Context<'_, T, P>,
+    command: &Command<'_>,
+    failed: Option<Failure>,
+    answer: &mut Answer<T::Buf>,
+) where
+    T: Transport,
+    P: Pool<Buf = T::Buf>,
+{
+    let quiet = match command {
+        Command::Flush { quiet, .. } | Command::TooLarge { quiet, .. } => *quiet,
+        Command::Item { form: Form::Text { quiet }, .. } => *quiet,
+        _ => false,
+    };
+    match (command, failed) {
+        (Command::TooLarge { .. }, _) if !quiet => say(ctx, answer, TOO_LARGE),
+        (_, Some(failure)) if !quiet => {
+            answer.is_error = answer.body.is_none();
+            say(ctx, answer, failure.text());
+        }
+        (Command::Get { .. }, None) => say(ctx, answer, "END"),
+        (Command::Flush { .. }, None) if !quiet => say(ctx, answer, "OK"),
+        _ => {}
+    }
+}
+
+fn of_hit(hit: &Hit<'_>) -> HitInfo {
+    HitInfo {
+        size: hit.size,
+        flags: hit.flags,
+        cas: hit.cas,
+        ttl_s: hit.ttl_s,
+        idle_s: hit.idle_s,
+        bits: hit.bits,
+        won: hit.won,
+    }
+}

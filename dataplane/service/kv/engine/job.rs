@@ -1,0 +1,160 @@
+//! One key of one request on its way.
+
+use crate::memcached::operation::Bits;
+use crate::service::kv::epochs::Began;
+use crate::store::geometry::Probe;
+
+/// What a job does.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Task {
+    /// Reads an item, by READs and if need be by a call.
+    Fetch {
+        /// A stale item that nobody was told to renew is for its owner to answer.
+        claim: bool,
+    },
+    /// Asks the owner.
+    Call,
+    /// A part of `flush_all`: one partition's.
+    Flush,
+}
+
+/// Where a job is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Step {
+    /// Waits for its turn.
+    Ordered,
+    /// An item is to be read.
+    Item,
+    /// The key's buckets are to be read.
+    Buckets,
+    /// READs are under way.
+    Reading,
+    /// A call is to be posted.
+    Ask,
+    /// The answer is awaited.
+    Asked,
+    /// Over.
+    Done,
+}
+
+/// Where the item is that is being read.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Place {
+    pub(super) place: u64,
+    pub(super) units: u32,
+    /// The item's sequence, when the place was remembered.
+    pub(super) seq: Option<u64>,
+}
+
+/// Where a key is in a request's frame.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum KeyAt {
+    /// In the first segment.
+    Frame {
+        /// From here on.
+        at: u32,
+        /// Bytes.
+        len: u8,
+    },
+    /// In the command, encoded.
+    Encoded,
+    /// There is none.
+    None,
+}
+
+/// What came of a job.
+#[derive(Debug)]
+pub(super) enum Outcome<B> {
+    /// Still under way.
+    Open,
+    /// The value, exactly, and what is known of the item.
+    Hit(HitInfo, Option<B>),
+    /// The answer of the owner: an outcome behind an answer's header.
+    Answer(B),
+    /// There is no item.
+    Miss,
+    /// The node is not there, or did not do it.
+    Failed(Failure),
+}
+
+/// Why something could not be done.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Failure {
+    /// The memory node is not connected.
+    NodeDown,
+    /// The connection broke before the answer came: it may be done or not.
+    Unanswered,
+    /// The node serves another membership.
+    Membership,
+    /// The node could make no sense of it.
+    Refused,
+}
+
+impl Failure {
+    /// What the client is told.
+    pub(super) const fn text(self) -> &'static str {
+        match self {
+            Failure::NodeDown => "SERVER_ERROR memory node down",
+            Failure::Unanswered => "SERVER_ERROR memory node lost before it answered",
+            Failure::Membership => "SERVER_ERROR memory node serves another membership",
+            Failure::Refused => "SERVER_ERROR memory node refused the operation",
+        }
+    }
+}
+
+/// What is known of an item beside its value.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub(super) struct HitInfo {
+    pub(super) size: u32,
+    pub(super) flags: u32,
+    pub(super) cas: u64,
+    pub(super) ttl_s: Option<u32>,
+    pub(super) idle_s: u32,
+    pub(super) bits: Bits,
+    pub(super) won: bool,
+}
+
+/// One key of one request.
+#[derive(Debug)]
+pub(super) struct Job<B> {
+    pub(super) task: Task,
+    pub(super) step: Step,
+    /// Of which request.
+    pub(super) request: u32,
+    /// Its turn was given by the order of its key.
+    pub(super) is_ordered: bool,
+    /// The next job of the same request.
+    pub(super) sibling: u32,
+    /// The next job in whatever line this one waits.
+    pub(super) next: u32,
+    /// Where the key is in the request's frame; one that came in base64 is decoded anew whenever it is needed.
+    pub(super) key: KeyAt,
+    /// The partition, over all nodes.
+    pub(super) part: u16,
+    pub(super) probe: Probe,
+    pub(super) writes: bool,
+    /// A lookup that is under way.
+    pub(super) began: Option<Began>,
+    pub(super) began_ms: u64,
+    /// How often something was not what it seemed.
+    pub(super) rounds: u8,
+    pub(super) reads_out: u8,
+    /// A READ of this round failed.
+    pub(super) is_broken: bool,
+    pub(super) item: Place,
+    /// Which of the slots is next.
+    pub(super) next_slot: u8,
+    pub(super) generation_read: u64,
+    pub(super) result: Outcome<B>,
+}
+
+impl<B> Job<B> {
+    /// Its turn has come.
+    #[inline]
+    pub(super) fn take_turn(&mut self) {
+        self.step = match self.task {
+            Task::Fetch { .. } => Step::Item,
+            Task::Call | Task::Flush => Step::Ask,
+        };
+    }
+}

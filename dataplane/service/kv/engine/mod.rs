@@ -1,0 +1,358 @@
+//! A gateway worker without its front end: requests go in, READs and calls go to memory nodes, replies come out.
+//!
+//! | file | what it does |
+//! |---|---|
+//! | `request` | a datagram of a client; reads its commands one after the other |
+//! | `commands` | turns a command into jobs, one a key |
+//! | `job` | one key on its way |
+//! | `lookup` | GETs: the remembered place, or both buckets, then the item |
+//! | `calls` | everything else: mutations, flushes, GETs that raced too often |
+//! | `report` | what nodes are told by themselves: hits, epochs, memberships |
+//! | `finish` | results become replies |
+//! | `reply` | text and values as one chain of buffers |
+//! | `parts`, `paths` | partitions of nodes and the queue pairs to them |
+//! | `stats` | the `stats` command |
+//!
+//! Nothing here allocates after the start.
+
+mod calls;
+mod commands;
+mod finish;
+mod job;
+mod lookup;
+mod parts;
+mod paths;
+mod reply;
+mod report;
+mod request;
+mod slab;
+mod stats;
+
+use super::order::Order;
+use super::ownership::Owners;
+use crate::service::Context;
+use crate::stats::Counter;
+use crate::store::layout::{SLOTS, Slot};
+use crate::store::locations::Locations;
+use arrayvec::ArrayVec;
+use job::{Failure, Job, Outcome, Step};
+use parts::{NodeState, Part, Path};
+use rdma_engine::buf::{Buf, Pool};
+use rdma_engine::transport::Transport;
+use rdma_engine::types::Time;
+use rdma_engine::wr::{Completion, Cookie};
+use request::Request;
+use slab::{NONE, Slab};
+use std::collections::VecDeque;
+use std::ops::Range;
+
+/// Jobs that one request may have.
+pub const REQUEST_JOBS: usize = 1024;
+/// The most jobs of a worker.
+pub const MOST_JOBS: usize = 60_000;
+
+/// What a gateway worker is told at its start.
+#[derive(Clone, Debug)]
+pub struct EngineSettings {
+    /// Names of the memory nodes; their order is that of the links' numbers.
+    pub nodes: Vec<String>,
+    /// Workers that each of them may have.
+    pub node_workers_max: u16,
+    /// Queue pairs of this worker: two for each worker of each node.
+    pub paths: usize,
+    /// Number of the membership.
+    pub generation: u64,
+    /// Jobs under way at once; [`REQUEST_JOBS`] at least, [`MOST_JOBS`] at most.
+    pub jobs: usize,
+    /// Locations remembered.
+    pub locations: usize,
+    /// Items that the nodes may hold, for how often their use is told.
+    pub items: u64,
+    /// Bytes of the largest value.
+    pub value_bytes_max: usize,
+    /// Nanoseconds since 1970 when [`Time`] was 0.
+    pub unix_ns_at_zero: u64,
+}
+
+/// A finished request.
+#[derive(Debug)]
+pub struct Reply<B, C> {
+    /// Who asked.
+    pub client: C,
+    /// The whole text.
+    pub body: B,
+    /// Nothing but an error: such replies are limited.
+    pub is_error: bool,
+}
+
+/// A gateway worker without its front end.
+#[derive(Debug)]
+pub struct Engine<B: Buf, C: Copy> {
+    settings: EngineSettings,
+    owners: Owners,
+    identities: Vec<u64>,
+    nodes: Box<[NodeState]>,
+    /// By node and partition.
+    parts: Box<[Part]>,
+    paths: Box<[Path]>,
+    jobs: Slab<Job<B>>,
+    /// By job: slots that may be its key's.
+    slots: Box<[ArrayVec<Slot, { 2 * SLOTS }>]>,
+    requests: Slab<Request<B, C>>,
+    order: Order,
+    locations: Locations,
+    /// Jobs whose turn has come.
+    due: VecDeque<u32>,
+    /// Requests that can go on.
+    idle: VecDeque<u32>,
+    replies: VecDeque<Reply<B, C>>,
+    /// Messages that came in pieces.
+    gathered: Vec<u8>,
+    started: Time,
+    draining: bool,
+}
+
+impl<B: Buf, C: Copy> Engine<B, C> {
+    /// A worker without connections.
+    ///
+    /// # Panics
+    /// If there are too few or too many jobs.
+    pub fn new(settings: EngineSettings) -> Self {
+        assert!((REQUEST_JOBS..=MOST_JOBS).contains(&settings.jobs), "{} jobs", settings.jobs);
+        let owners = Owners::default();
+        let parts = settings.nodes.len() * usize::from(settings.node_workers_max);
+        let period = (settings.items / 8).max(64);
+        Engine {
+            identities: settings.nodes.iter().map(|name| owners.identity(name)).collect(),
+            nodes: settings.nodes.iter().map(|_| NodeState::new()).collect(),
+            parts: (0..parts).map(|_| Part::new()).collect(),
+            paths: (0..settings.paths).map(|_| Path::empty()).collect(),
+            jobs: Slab::new(settings.jobs),
+            slots: (0..settings.jobs).map(|_| ArrayVec::new()).collect(),
+            requests: Slab::new(settings.jobs),
+            order: Order::new(settings.jobs),
+            locations: Locations::new(settings.locations, parts as u16, period),
+            due: VecDeque::with_capacity(settings.jobs),
+            idle: VecDeque::with_capacity(settings.jobs),
+            replies: VecDeque::with_capacity(settings.jobs),
+            gathered: Vec::with_capacity(settings.value_bytes_max + 1024),
+            started: Time(0),
+            draining: false,
+            owners,
+            settings,
+        }
+    }
+
+    /// True while another request can be taken.
+    #[inline]
+    pub fn has_room(&self) -> bool {
+        self.jobs.room() >= REQUEST_JOBS && self.requests.room() > 0 && !self.draining
+    }
+
+    /// True if nothing is under way.
+    pub fn is_idle(&self) -> bool {
+        self.requests.is_empty() && self.replies.is_empty()
+    }
+
+    /// Memory nodes that take operations.
+    pub fn nodes_up(&self) -> usize {
+        self.nodes.iter().filter(|node| node.is_up).count()
+    }
+
+    /// Takes a request: `text` lies in the first segment of `frame`. Only while there [is room](Self::has_room).
+    pub fn ask<T, P>(&mut self, ctx: &mut Context<'_, T, P>, client: C, frame: B, text: Range<usize>)
+    where
+        T: Transport<Buf = B>,
+        P: Pool<Buf = B>,
+    {
+        ctx.tally.add(Counter::KvRequests, 1);
+        if let Some(at) = self.requests.insert(Request::new(client, frame, text)) {
+            self.idle.push_back(at);
+            self.settle(ctx);
+        }
+    }
+
+    /// The next reply.
+    #[inline]
+    pub fn next_reply(&mut self) -> Option<Reply<B, C>> {
+        self.replies.pop_front()
+    }
+
+    /// Takes what came of a READ, a call or a receive.
+    pub fn completed<T, P>(&mut self, ctx: &mut Context<'_, T, P>, completion: Completion<B>)
+    where
+        T: Transport<Buf = B>,
+        P: Pool<Buf = B>,
+    {
+        let mark = Mark::of(completion.cookie);
+        match mark.what {
+            What::Item | What::Bucket | What::Generation => self.read(ctx, mark, completion),
+            What::Call => self.called(ctx, mark, completion.status),
+            What::Receive => self.answered(ctx, mark, completion),
+        }
+        self.settle(ctx);
+    }
+
+    /// Goes on with what waited for room or buffers. True if anything went.
+    pub fn go_on<T, P>(&mut self, ctx: &mut Context<'_, T, P>) -> bool
+    where
+        T: Transport<Buf = B>,
+        P: Pool<Buf = B>,
+    {
+        let mut any = false;
+        for part in 0..self.parts.len() {
+            if !self.parts[part].to_read.is_empty() || !self.parts[part].to_call.is_empty() {
+                any |= self.go_on_part(ctx, part);
+            }
+        }
+        if any {
+            self.settle(ctx);
+        }
+        any
+    }
+
+    /// Runs jobs and requests that can go on, until none can.
+    fn settle<T, P>(&mut self, ctx: &mut Context<'_, T, P>)
+    where
+        T: Transport<Buf = B>,
+        P: Pool<Buf = B>,
+    {
+        loop {
+            if let Some(job) = self.due.pop_front() {
+                self.advance(ctx, job);
+            } else if let Some(request) = self.idle.pop_front() {
+                self.next_command(ctx, request);
+            } else {
+                return;
+            }
+        }
+    }
+
+    /// Does a job's present step.
+    fn advance<T, P>(&mut self, ctx: &mut Context<'_, T, P>, at: u32)
+    where
+        T: Transport<Buf = B>,
+        P: Pool<Buf = B>,
+    {
+        let Some(job) = self.jobs.value(at) else { return };
+        let part = usize::from(job.part);
+        if matches!(job.step, Step::Item | Step::Buckets | Step::Ask) && !self.is_up(part) {
+            return self.finish(ctx, at, Outcome::Failed(Failure::NodeDown));
+        }
+        match self.jobs.value(at).map(|job| job.step) {
+            Some(Step::Item) => self.read_item(ctx, at),
+            Some(Step::Buckets) => self.read_buckets(ctx, at),
+            Some(Step::Ask) => self.ask_owner(ctx, at),
+            _ => {}
+        }
+    }
+
+    /// True if the node of this partition takes operations.
+    #[inline]
+    fn is_up(&self, part: usize) -> bool {
+        self.nodes[part / usize::from(self.settings.node_workers_max)].is_up
+    }
+
+    fn node_of(&mut self, part: usize) -> &mut NodeState {
+        &mut self.nodes[part / usize::from(self.settings.node_workers_max)]
+    }
+
+    /// Milliseconds since 1970.
+    fn unix_ms(&self, now: Time) -> u64 {
+        (self.settings.unix_ns_at_zero + now.0) / 1_000_000
+    }
+
+    /// Puts a job behind the others that wait for the same.
+    fn line_up(&mut self, at: u32, line: impl Fn(&mut Part) -> &mut parts::Line) {
+        let Some(job) = self.jobs.value(at) else { return };
+        job.next = NONE;
+        let part = usize::from(job.part);
+        let line = line(&mut self.parts[part]);
+        let last = std::mem::replace(&mut line.last, at);
+        if last == NONE {
+            line.first = at;
+        } else if let Some(last) = self.jobs.value(last) {
+            last.next = at;
+        }
+    }
+
+    /// Takes the first job of a line.
+    fn first_in_line(&mut self, part: usize, line: impl Fn(&mut Part) -> &mut parts::Line) -> Option<u32> {
+        let line = line(&mut self.parts[part]);
+        let at = line.first;
+        if at == NONE {
+            return None;
+        }
+        let next = self.jobs.value(at).map_or(NONE, |job| job.next);
+        line.first = next;
+        if next == NONE {
+            line.last = NONE;
+        }
+        Some(at)
+    }
+
+    /// Goes on with the lines of a partition as far as there is room.
+    fn go_on_part<T, P>(&mut self, ctx: &mut Context<'_, T, P>, part: usize) -> bool
+    where
+        T: Transport<Buf = B>,
+        P: Pool<Buf = B>,
+    {
+        let mut any = false;
+        while self.can_read(ctx, part)
+            && let Some(at) = self.first_in_line(part, |p| &mut p.to_read)
+        {
+            any = true;
+            self.advance(ctx, at);
+        }
+        while self.can_call(part)
+            && let Some(at) = self.first_in_line(part, |p| &mut p.to_call)
+        {
+            any = true;
+            self.advance(ctx, at);
+        }
+        any
+    }
+}
+
+/// What a completion is about.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u8)]
+enum What {
+    /// READ of an item.
+    Item,
+    /// READ of a bucket.
+    Bucket,
+    /// READ of a partition's generation.
+    Generation,
+    /// A call that was sent.
+    Call,
+    /// An answer.
+    Receive,
+}
+
+/// The cookie of requests: what it was, and of which job or path.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Mark {
+    what: What,
+    /// A job, or a path.
+    of: u32,
+}
+
+impl Mark {
+    #[inline]
+    fn cookie(what: What, of: u32) -> Cookie {
+        Cookie(u64::from(of) << 8 | what as u64)
+    }
+
+    #[inline]
+    fn of(cookie: Cookie) -> Self {
+        let what = match cookie.0 & 0xFF {
+            0 => What::Item,
+            1 => What::Bucket,
+            2 => What::Generation,
+            3 => What::Call,
+            _ => What::Receive,
+        };
+        Mark { what, of: (cookie.0 >> 8) as u32 }
+    }
+}

@@ -1,0 +1,115 @@
+//! A reply as one chain of buffers: values where they came in, text in front of them and behind.
+
+use super::request::Answer;
+use super::{Engine, Reply, Request};
+use crate::service::Context;
+use crate::stats::{Counter, DropReason};
+use rdma_engine::buf::{Buf, Pool};
+use rdma_engine::transport::Transport;
+
+/// Values up to this length are copied behind what is there, instead of chained. Bytes.
+const COPYBREAK: usize = 256;
+
+/// Puts text behind the answer.
+pub(super) fn text<T, P>(ctx: &mut Context<'_, T, P>, answer: &mut Answer<T::Buf>, pieces: &[&[u8]])
+where
+    T: Transport,
+    P: Pool<Buf = T::Buf>,
+{
+    for piece in pieces {
+        put(ctx, answer, piece);
+    }
+}
+
+/// A line.
+pub(super) fn say<T, P>(ctx: &mut Context<'_, T, P>, answer: &mut Answer<T::Buf>, line: &str)
+where
+    T: Transport,
+    P: Pool<Buf = T::Buf>,
+{
+    text(ctx, answer, &[line.as_bytes(), b"\r\n"]);
+}
+
+fn put<T, P>(ctx: &mut Context<'_, T, P>, answer: &mut Answer<T::Buf>, bytes: &[u8])
+where
+    T: Transport,
+    P: Pool<Buf = T::Buf>,
+{
+    if answer.is_spoilt || bytes.is_empty() {
+        return;
+    }
+    if let Some(room) = answer.body.as_mut().and_then(|body| body.append(bytes.len())) {
+        return room.copy_from_slice(bytes);
+    }
+    for part in bytes.chunks(ctx.pools.frames.buf_room().max(1)) {
+        let Some(mut buf) = ctx.pools.frames.alloc() else { return spoil(ctx, answer) };
+        match buf.append(part.len()) {
+            Some(room) => room.copy_from_slice(part),
+            None => return spoil(ctx, answer),
+        }
+        hang(ctx, answer, buf);
+    }
+}
+
+/// A line in front of a value, the value, and the end of the line. `line` goes into the room before the value, where the
+/// item's header was.
+pub(super) fn value<T, P>(
+    ctx: &mut Context<'_, T, P>,
+    answer: &mut Answer<T::Buf>,
+    line: &[u8],
+    mut value: T::Buf,
+) where
+    T: Transport,
+    P: Pool<Buf = T::Buf>,
+{
+    let small = value.len() <= COPYBREAK
+        && answer.body.as_ref().is_some_and(|b| b.tailroom() >= COPYBREAK + line.len() + 2);
+    if small {
+        put(ctx, answer, line);
+        value.segments().for_each(|segment| put(ctx, answer, segment));
+    } else if let Some(room) = value.prepend(line.len()) {
+        room.copy_from_slice(line);
+        hang(ctx, answer, value);
+    } else {
+        put(ctx, answer, line);
+        hang(ctx, answer, value);
+    }
+    put(ctx, answer, b"\r\n");
+}
+
+/// Hangs a buffer behind the answer.
+fn hang<T, P>(ctx: &mut Context<'_, T, P>, answer: &mut Answer<T::Buf>, buf: T::Buf)
+where
+    T: Transport,
+    P: Pool<Buf = T::Buf>,
+{
+    match &mut answer.body {
+        Some(body) => {
+            if body.chain(buf).is_err() {
+                spoil(ctx, answer);
+            }
+        }
+        none => *none = Some(buf),
+    }
+}
+
+fn spoil<T: Transport, P>(ctx: &mut Context<'_, T, P>, answer: &mut Answer<T::Buf>) {
+    ctx.tally.drop(DropReason::PoolDry, 1);
+    answer.is_spoilt = true;
+    answer.body = None;
+}
+
+impl<B: Buf, C: Copy> Engine<B, C> {
+    /// The request is done: its reply goes out, if there is one.
+    pub(super) fn reply<T, P>(&mut self, ctx: &mut Context<'_, T, P>, request: Request<B, C>)
+    where
+        T: Transport<Buf = B>,
+        P: Pool<Buf = B>,
+    {
+        let Request { client, answer, .. } = request;
+        if let Some(body) = answer.body.filter(|_| !answer.is_spoilt) {
+            ctx.tally.add(Counter::KvReplies, 1);
+            self.replies.push_back(Reply { client, body, is_error: answer.is_error });
+        }
+    }
+}

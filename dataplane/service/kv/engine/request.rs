@@ -1,0 +1,56 @@
+//! One request of a client: a datagram with one command or more.
+
+use super::slab::NONE;
+use rdma_engine::buf::Buf;
+use std::ops::Range;
+
+/// A request under way.
+#[derive(Debug)]
+pub(super) struct Request<B, C> {
+    pub(super) client: C,
+    /// Keeps the keys.
+    pub(super) frame: B,
+    /// The text in the frame's first segment that is still to be read.
+    pub(super) text: Range<usize>,
+    /// Where the present command begins.
+    pub(super) command_at: usize,
+    pub(super) roll: Roll,
+    pub(super) answer: Answer<B>,
+}
+
+/// The jobs of a command.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Roll {
+    /// In the order of its keys.
+    pub(super) first: u32,
+    pub(super) last: u32,
+    /// Not over.
+    pub(super) pending: u32,
+}
+
+impl Roll {
+    pub(super) const EMPTY: Roll = Roll { first: NONE, last: NONE, pending: 0 };
+}
+
+/// What has been answered so far.
+#[derive(Debug)]
+pub(super) struct Answer<B> {
+    pub(super) body: Option<B>,
+    /// Something of the answer had no room, or there is none to be given.
+    pub(super) is_spoilt: bool,
+    /// It is an error.
+    pub(super) is_error: bool,
+}
+
+impl<B: Buf, C> Request<B, C> {
+    pub(super) fn new(client: C, frame: B, text: Range<usize>) -> Self {
+        let command_at = text.start;
+        let answer = Answer { body: None, is_spoilt: false, is_error: false };
+        Request { client, frame, text, command_at, roll: Roll::EMPTY, answer }
+    }
+
+    /// The present command and what follows it.
+    pub(super) fn command(&self) -> &[u8] {
+        &self.frame.first()[self.command_at..self.text.end]
+    }
+}

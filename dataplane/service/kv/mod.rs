@@ -1,0 +1,24 @@
+//! The key-value service: gateways that speak memcached to clients and RDMA to memory nodes.
+//!
+//! | file | what it holds |
+//! |---|---|
+//! | `engine` | a gateway worker without its front end |
+//! | `message` | hello, calls and answers between gateway and memory node |
+//! | `link` | queue pairs between the two, as control hands them over |
+//! | `ownership` | which of several nodes a key belongs to |
+//! | `epochs` | which lookups are under way, for the node to know |
+//! | `order` | operations on one key one after the other |
+//! | `output` | text into buffers |
+//! | `sim` | gateways and nodes on virtual time |
+
+pub mod engine;
+pub mod epochs;
+pub mod link;
+pub mod message;
+pub mod order;
+pub mod output;
+pub mod ownership;
+pub mod sim;
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,356 @@
+//! Memory nodes and gateways, joined by the loopback transport: control and clients are played by the test.
+
+use super::ends::{End, Gateway, NodeEnd, with_ctx};
+use crate::service::Context;
+use crate::service::kv::engine::{Engine, EngineSettings, REQUEST_JOBS};
+use crate::service::kv::link::{KvLink, Lane};
+use crate::service::kv::message::NodeHello;
+use crate::service::memory::{MemoryNode, MemorySettings};
+use crate::service::relay::PathEnd;
+use crate::stats::Counter;
+use crate::store::geometry::Geometry;
+use crate::store::seal::Secrets;
+use crate::store::{Writer, write_superblock};
+use rdma_engine::buf::{Buf, Pool};
+use rdma_engine::cm::RegionOffer;
+use rdma_engine::heap::HeapBuf;
+use rdma_engine::loopback::Hub;
+use rdma_engine::mem::{Access, Arena, Backing, Region};
+use rdma_engine::transport::Device;
+use rdma_engine::types::Time;
+use std::collections::VecDeque;
+use std::sync::Arc;
+use zerocopy::IntoBytes;
+
+/// Time of a turn.
+const TURN_NS: u64 = 10_000;
+/// Turns between two ticks.
+const TICK_TURNS: u64 = 8;
+/// Values up to this size.
+pub const VALUE: usize = 12_000;
+pub(super) const MESSAGE: u32 = 16_000;
+pub(super) const DEPTH: u32 = 16;
+/// When virtual time begins. Nanoseconds since 1970.
+const EPOCH_NS: u64 = 1_700_000_000_000_000_000;
+
+/// Numbers of a cluster.
+#[derive(Clone, Debug)]
+pub struct Setup {
+    /// Memory nodes.
+    pub nodes: usize,
+    /// Workers of each node.
+    pub partitions: u32,
+    /// Gateways, of one worker each.
+    pub gateways: usize,
+    /// Bytes of each node's arena.
+    pub arena: u64,
+    /// Units of a segment.
+    pub segment_units: u32,
+    /// Locations that a gateway remembers.
+    pub locations: usize,
+    /// Number of the membership.
+    pub generation: u64,
+    /// READs take so many turns at most, and see each unit at another time.
+    pub tear: u32,
+    /// Of all random choices.
+    pub seed: u64,
+}
+
+impl Default for Setup {
+    fn default() -> Self {
+        Setup {
+            nodes: 1,
+            partitions: 1,
+            gateways: 1,
+            arena: 8 << 20,
+            segment_units: 1024,
+            locations: 1000,
+            generation: 1,
+            tear: 0,
+            seed: 1,
+        }
+    }
+}
+
+/// A memory node: one arena, one worker a partition.
+pub struct Node {
+    /// One a partition.
+    pub workers: Vec<NodeEnd>,
+    region: Region,
+    hello: Arc<[u8]>,
+    /// It was killed: nothing of it moves.
+    pub is_dead: bool,
+}
+
+/// Everything.
+pub struct Cluster {
+    /// The numbers.
+    pub setup: Setup,
+    /// Memory nodes.
+    pub nodes: Vec<Node>,
+    /// Gateways.
+    pub gateways: Vec<Gateway>,
+    /// Virtual time.
+    pub now: Time,
+    hub: Hub<HeapBuf>,
+    turns: u64,
+    starts: u64,
+}
+
+/// The path of a partition's lane at a gateway.
+fn gateway_path(setup: &Setup, node: usize, partition: usize, lane: Lane) -> u8 {
+    ((node * setup.partitions as usize + partition) * 2 + lane as usize) as u8
+}
+
+/// The path of a gateway's lane at a node's worker.
+fn node_path(gateway: usize, lane: Lane) -> u8 {
+    (gateway * 2 + lane as usize) as u8
+}
+
+impl Cluster {
+    /// All connected and joined.
+    pub fn new(setup: Setup) -> Self {
+        let hub = Hub::new();
+        let names: Vec<String> = (0..setup.nodes).map(|n| format!("node{n}")).collect();
+        let gateways = (0..setup.gateways).map(|g| {
+            let settings = EngineSettings {
+                nodes: names.clone(),
+                node_workers_max: setup.partitions as u16,
+                paths: setup.nodes * setup.partitions as usize * 2,
+                generation: setup.generation,
+                jobs: 2 * REQUEST_JOBS,
+                locations: setup.locations,
+                items: 1000,
+                value_bytes_max: VALUE,
+                unix_ns_at_zero: EPOCH_NS,
+            };
+            let end = End::new(&Arc::new(hub.device()), 0, setup.tear, setup.seed * 100 + g as u64);
+            Gateway {
+                end,
+                engine: Engine::new(settings),
+                links: vec![],
+                downs: vec![],
+                replies: VecDeque::new(),
+                is_stuck: false,
+            }
+        });
+        let gateways = gateways.collect();
+        let mut cluster =
+            Cluster { nodes: vec![], gateways, now: Time(1), hub, turns: 0, starts: 0, setup: setup.clone() };
+        for _ in 0..setup.nodes {
+            let node = cluster.start_node();
+            cluster.nodes.push(node);
+        }
+        for node in 0..setup.nodes {
+            (0..setup.gateways).for_each(|g| cluster.connect(node, g));
+        }
+        assert!(cluster.all_up());
+        cluster
+    }
+
+    /// A node that has just started, with nothing in it.
+    pub fn start_node(&mut self) -> Node {
+        self.starts += 1;
+        let setup = &self.setup;
+        let geometry =
+            Geometry::with_segments_of(setup.segment_units, setup.arena, setup.partitions).unwrap();
+        let arena = Arena::new(geometry.bytes() as usize, Backing::Pages).unwrap();
+        let bits = [self.starts, 2, 3, setup.seed];
+        let epoch = self.starts;
+        let writer = |p| Writer::new(arena.window(), geometry, p, Secrets::new(bits), epoch, 0).unwrap();
+        let device = Arc::new(self.hub.device());
+        let node = |p: u32| {
+            let settings = MemorySettings {
+                paths: setup.gateways * 2,
+                gateway_workers_max: 1,
+                value_bytes_max: VALUE,
+                message_bytes: MESSAGE as usize,
+                unix_ns_at_zero: EPOCH_NS,
+            };
+            NodeEnd {
+                end: End::new(&device, p as usize, 0, 0),
+                node: MemoryNode::new(settings, writer(p)),
+                links: vec![],
+                downs: vec![],
+            }
+        };
+        let workers: Vec<NodeEnd> = (0..setup.partitions).map(node).collect();
+        write_superblock(arena.window(), &geometry, epoch).unwrap();
+        let region = workers[0].end.device.register(&arena, Access::REMOTE_READ).unwrap();
+        let hello = NodeHello::new(&geometry, epoch, bits, VALUE as u32).as_bytes().into();
+        Node { workers, region, hello, is_dead: false }
+    }
+
+    /// Connects a gateway with a node, both lanes of all partitions.
+    pub fn connect(&mut self, node: usize, gateway: usize) {
+        for partition in 0..self.setup.partitions as usize {
+            for lane in [Lane::Read, Lane::Call] {
+                self.connect_lane(node, gateway, partition, lane);
+            }
+        }
+    }
+
+    fn connect_lane(&mut self, n: usize, g: usize, partition: usize, lane: Lane) {
+        let paths = (gateway_path(&self.setup, n, partition, lane), node_path(g, lane));
+        let (node, gateway) = (&mut self.nodes[n], &mut self.gateways[g]);
+        let region = node.region.window();
+        let region = RegionOffer {
+            addr: region.addr(),
+            len: region.len() as u64,
+            rkey: node.region.rkey(),
+            access: Access::REMOTE_READ,
+        };
+        let hello = Arc::clone(&node.hello);
+        gateway.end.transport.look_at(node.region.window(), region.addr);
+        let worker = &mut node.workers[partition];
+        let (theirs, their_qpn) = worker.end.queue_pair(Access::REMOTE_READ);
+        let (ours, our_qpn) = gateway.end.queue_pair(Access::LOCAL);
+        let receives = if lane == Lane::Call { DEPTH } else { 0 };
+        let mut link = KvLink {
+            qp: worker.end.raise(theirs, &gateway.end, our_qpn),
+            lane,
+            peer: g as u16,
+            peer_worker: 0,
+            peer_credits: receives,
+            recv_depth: receives,
+            message_bytes: MESSAGE,
+            region: None,
+            hello: Arc::from(&b""[..]),
+        };
+        with_ctx!(&mut worker.end, self.now, |ctx| worker.node.attach(&mut ctx, paths.1, link.clone()));
+        link.qp = gateway.end.raise(ours, &worker.end, their_qpn);
+        (link.peer, link.peer_worker, link.region, link.hello) =
+            (n as u16, partition as u16, Some(region), hello);
+        with_ctx!(&mut gateway.end, self.now, |ctx| gateway.engine.attach(&mut ctx, paths.0, link));
+        gateway.links.push(paths.0);
+        worker.links.push(paths.1);
+        gateway.engine.path_ready(paths.0);
+        worker.node.path_ready(paths.1);
+    }
+
+    /// Control gives up what is between a gateway and a node, at the gateway's end.
+    pub fn fail_gateway_end(&mut self, node: usize, gateway: usize) {
+        for partition in 0..self.setup.partitions as usize {
+            for lane in [Lane::Read, Lane::Call] {
+                let path = gateway_path(&self.setup, node, partition, lane);
+                let g = &mut self.gateways[gateway];
+                with_ctx!(&mut g.end, self.now, |ctx| g.engine.fail(&mut ctx, path));
+            }
+        }
+    }
+
+    /// Control gives up what is between a gateway and a node, at the node's end.
+    pub fn fail_node_end(&mut self, node: usize, gateway: usize) {
+        for partition in 0..self.setup.partitions as usize {
+            for lane in [Lane::Read, Lane::Call] {
+                let w = &mut self.nodes[node].workers[partition];
+                with_ctx!(&mut w.end, self.now, |ctx| w.node.fail(&mut ctx, node_path(gateway, lane)));
+            }
+        }
+    }
+
+    /// A client's request.
+    pub fn ask(&mut self, gateway: usize, client: u32, text: &[u8]) {
+        let g = &mut self.gateways[gateway];
+        assert!(g.engine.has_room());
+        let small = text.len() <= 2000;
+        let pool = if small { &g.end.pools.frames } else { &g.end.pools.messages };
+        let mut frame = pool.alloc().unwrap();
+        frame.append(text.len()).unwrap().copy_from_slice(text);
+        let now = self.now;
+        with_ctx!(&mut g.end, now, |ctx| g.engine.ask(&mut ctx, client, frame, 0..text.len()));
+    }
+
+    /// A request and its reply.
+    pub fn talk(&mut self, gateway: usize, text: &[u8]) -> Vec<u8> {
+        self.ask(gateway, 77, text);
+        let answered = self.until(|c| !c.gateways[gateway].replies.is_empty());
+        assert!(answered, "no reply to {:?}", String::from_utf8_lossy(text));
+        let (client, reply) = self.gateways[gateway].replies.pop_front().unwrap();
+        assert_eq!(client, 77);
+        reply
+    }
+
+    /// As [`talk`](Self::talk), for text.
+    pub fn say(&mut self, gateway: usize, text: &str) -> String {
+        String::from_utf8(self.talk(gateway, text.as_bytes())).unwrap()
+    }
+
+    /// Turns until every gateway may use every node.
+    pub fn all_up(&mut self) -> bool {
+        let nodes = self.setup.nodes;
+        self.until(|c| c.gateways.iter().all(|g| g.engine.nodes_up() == nodes))
+    }
+
+    /// One turn of everybody.
+    pub fn turn(&mut self) {
+        self.turns += 1;
+        let (now, tick) = (self.now, self.turns.is_multiple_of(TICK_TURNS));
+        for node in self.nodes.iter_mut().filter(|n| !n.is_dead) {
+            node.workers.iter_mut().for_each(|w| w.turn(now, tick));
+        }
+        self.gateways.iter_mut().filter(|g| !g.is_stuck).for_each(|g| g.turn(now, tick));
+        self.now = now.after_ns(TURN_NS);
+    }
+
+    /// So many turns.
+    pub fn turns(&mut self, n: usize) {
+        (0..n).for_each(|_| self.turn());
+    }
+
+    /// Turns until `done`, at most for a second; false if it never came.
+    pub fn until(&mut self, done: impl Fn(&Self) -> bool) -> bool {
+        for _ in 0..100_000 {
+            if done(self) {
+                return true;
+            }
+            self.turn();
+        }
+        done(self)
+    }
+
+    /// Sum of a counter over all gateways.
+    pub fn count(&self, counter: Counter) -> u64 {
+        self.gateways.iter().map(|g| g.end.count(counter)).sum()
+    }
+
+    /// Sum of a counter over all nodes.
+    pub fn node_count(&self, counter: Counter) -> u64 {
+        self.nodes.iter().flat_map(|n| &n.workers).map(|w| w.end.count(counter)).sum()
+    }
+
+    /// Paths that have gone down: the gateways', then the nodes'.
+    pub fn downs(&self) -> [Vec<(u8, PathEnd)>; 2] {
+        let gateways = self.gateways.iter().flat_map(|g| g.downs.clone()).collect();
+        let nodes = self.nodes.iter().flat_map(|n| &n.workers).flat_map(|w| w.downs.clone()).collect();
+        [gateways, nodes]
+    }
+
+    /// True if no queue pair with a node is left, at either end.
+    pub fn is_apart(&self, node: usize) -> bool {
+        let partitions = self.setup.partitions as usize;
+        let ours = (0..partitions)
+            .flat_map(|p| [Lane::Read, Lane::Call].map(|l| gateway_path(&self.setup, node, p, l)));
+        let ours: Vec<u8> = ours.collect();
+        let free = |g: &Gateway| ours.iter().all(|path| !g.links.contains(path));
+        self.gateways.iter().all(free) && self.nodes[node].workers.iter().all(|w| w.links.is_empty())
+    }
+
+    /// Everything is closed; no buffer is lost.
+    pub fn close(mut self) {
+        self.gateways.iter_mut().for_each(|g| g.engine.drain());
+        assert!(self.until(|c| c.gateways.iter().all(|g| g.engine.is_drained())), "gateways do not drain");
+        self.nodes.iter_mut().flat_map(|n| &mut n.workers).for_each(|w| w.node.drain());
+        self.turns(200);
+        assert!(self.nodes.iter().flat_map(|n| &n.workers).all(|w| w.node.is_drained()));
+        let mut pools = Vec::new();
+        for node in self.nodes {
+            pools.extend(node.workers.into_iter().map(|w| w.end.pools));
+        }
+        pools.extend(self.gateways.into_iter().map(|g| g.end.pools));
+        for p in &pools {
+            assert!(p.frames.is_full(), "{} frames are lost", p.frames.in_use());
+            assert!(p.messages.is_full(), "{} messages are lost", p.messages.in_use());
+        }
+    }
+}

@@ -1,0 +1,12 @@
+//! Gateways and memory nodes together, on the loopback transport and virtual time: for tests, and for as long as one likes
+//! (`cargo run --release --example kv_race`). Everything here panics when something is wrong.
+
+mod cluster;
+mod ends;
+mod race;
+mod torn;
+
+pub use cluster::{Cluster, Node, Setup, VALUE};
+pub use ends::{End, Gateway, NodeEnd};
+pub use race::{Race, restart};
+pub use torn::Torn;

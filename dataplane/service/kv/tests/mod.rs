@@ -1,0 +1,5 @@
+//! Gateways and memory nodes together.
+
+mod deaths;
+mod protocol;
+mod races;

@@ -1,0 +1,159 @@
+//! What clients say and are told, against a map.
+
+use crate::service::kv::sim::{Cluster, Setup, VALUE};
+use crate::stats::Counter;
+
+#[test]
+fn a_client_can_set_get_and_delete() {
+    let mut c = Cluster::new(Setup::default());
+    assert_eq!(c.say(0, "get a\r\n"), "END\r\n");
+    assert_eq!(c.say(0, "set a 5 0 3\r\nabc\r\n"), "STORED\r\n");
+    assert_eq!(c.say(0, "get a\r\n"), "VALUE a 5 3\r\nabc\r\nEND\r\n");
+    assert_eq!(c.say(0, "get a b a\r\n"), "VALUE a 5 3\r\nabc\r\nVALUE a 5 3\r\nabc\r\nEND\r\n");
+    assert!(c.say(0, "gets a\r\n").starts_with("VALUE a 5 3 "));
+    assert_eq!(c.say(0, "append a 0 0 2\r\nde\r\n"), "STORED\r\n");
+    assert_eq!(c.say(0, "mg a v s f\r\n"), "VA 5 s5 f5\r\nabcde\r\n");
+    assert_eq!(c.say(0, "delete a\r\n"), "DELETED\r\n");
+    assert_eq!(c.say(0, "get a\r\n"), "END\r\n");
+    assert_eq!(c.say(0, "incr n 1\r\n"), "NOT_FOUND\r\n");
+    assert_eq!(c.say(0, "set n 0 0 1\r\n9\r\nincr n 3\r\n"), "STORED\r\n12\r\n");
+    assert_eq!(
+        c.say(0, "version\r\nverbosity 1\r\nmn\r\nnonsense\r\n"),
+        "VERSION 1.6.18-isthmus\r\nOK\r\nMN\r\nERROR\r\n"
+    );
+    c.close();
+}
+
+#[test]
+fn a_known_place_costs_one_read_and_the_node_nothing() {
+    let mut c = Cluster::new(Setup::default());
+    c.say(0, "set key 0 0 4\r\nfour\r\n");
+    let (reads, served) = (c.count(Counter::KvReads), c.node_count(Counter::KvCallsServed));
+    let reports = c.node_count(Counter::KvReportsServed);
+    for _ in 0..100 {
+        assert_eq!(c.say(0, "get key\r\n"), "VALUE key 0 4\r\nfour\r\nEND\r\n");
+    }
+    assert_eq!(c.count(Counter::KvReads) - reads, 100, "the answer to the set told the place");
+    assert_eq!(c.count(Counter::KvBucketReads), 0);
+    let told = c.node_count(Counter::KvReportsServed) - reports;
+    assert_eq!(c.node_count(Counter::KvCallsServed) - served, told, "no call but reports");
+    c.close();
+}
+
+#[test]
+fn a_place_that_nobody_told_is_found_by_buckets() {
+    let mut c = Cluster::new(Setup { gateways: 2, ..Setup::default() });
+    c.say(0, "set key 1 0 4\r\nfour\r\n");
+    assert_eq!(c.say(1, "get key\r\n"), "VALUE key 1 4\r\nfour\r\nEND\r\n");
+    assert_eq!(c.count(Counter::KvBucketReads), 1);
+    assert_eq!(c.say(1, "get key\r\n"), "VALUE key 1 4\r\nfour\r\nEND\r\n");
+    assert_eq!((c.count(Counter::KvBucketReads), c.count(Counter::KvReads)), (1, 2));
+    // Another gateway's mutation: the place is stale, which the item itself says.
+    c.say(0, "set key 2 0 5\r\nfiver\r\n");
+    assert_eq!(c.say(1, "get key\r\n"), "VALUE key 2 5\r\nfiver\r\nEND\r\n");
+    assert_eq!((c.count(Counter::KvBucketReads), c.count(Counter::KvRaces)), (2, 1));
+    c.close();
+}
+
+#[test]
+fn values_of_all_sizes_come_back() {
+    let mut c = Cluster::new(Setup { partitions: 2, ..Setup::default() });
+    for len in [0, 1, 63, 64, 200, 1000, 1800, 1900, 2048, 4096, 9000, VALUE] {
+        let value: Vec<u8> = (0..len).map(|i| (i * 7 + len) as u8).collect();
+        let set = [format!("set k{len} 3 0 {len}\r\n").as_bytes(), &value, b"\r\n"].concat();
+        assert_eq!(c.talk(0, &set), b"STORED\r\n", "{len}");
+        let expected = [format!("VALUE k{len} 3 {len}\r\n").as_bytes(), &value, b"\r\nEND\r\n"].concat();
+        let got = c.talk(0, format!("get k{len}\r\n").as_bytes());
+        assert!(got == expected, "{len}: {:?}", String::from_utf8_lossy(&got[..got.len().min(99)]));
+        // By a call: what touches goes to the owner.
+        let got = c.talk(0, format!("gat 0 k{len}\r\n").as_bytes());
+        assert!(got == expected, "{len}: {:?}", String::from_utf8_lossy(&got[..got.len().min(99)]));
+        let expected = [format!("VA {len} f3\r\n").as_bytes(), &value, b"\r\n"].concat();
+        assert!(c.talk(0, format!("mg k{len} v f\r\n").as_bytes()) == expected, "{len}");
+    }
+    let large = [format!("set big 0 0 {}\r\n", VALUE + 1).as_bytes(), &vec![1; VALUE + 1], b"\r\n"].concat();
+    assert_eq!(c.talk(0, &large), b"SERVER_ERROR object too large for cache\r\n");
+    let all: String = (0..500).map(|n| format!(" k{n}")).collect();
+    let reply = c.talk(0, format!("get{all}\r\n").as_bytes());
+    assert!(reply.starts_with(b"VALUE k0 3 0\r\n\r\nVALUE k1 3 1\r\n") && reply.ends_with(b"\r\nEND\r\n"));
+    c.close();
+}
+
+#[test]
+fn keys_in_base64_are_read_by_rdma_too() {
+    let mut c = Cluster::new(Setup::default());
+    assert_eq!(c.say(0, "ms Zm9v 3 b\r\nbar\r\n"), "HD\r\n");
+    assert_eq!(c.say(0, "mg Zm9v v k b\r\n"), "VA 3 kZm9v b\r\nbar\r\n");
+    assert_eq!(c.say(0, "get foo\r\n"), "VALUE foo 0 3\r\nbar\r\nEND\r\n");
+    assert!(c.count(Counter::KvReads) >= 2);
+    c.close();
+}
+
+#[test]
+fn who_reads_a_stale_item_first_renews_it() {
+    let mut c = Cluster::new(Setup::default());
+    c.say(0, "ms a 1\r\nx\r\n");
+    assert_eq!(c.say(0, "md a I T30\r\n"), "HD\r\n");
+    assert_eq!(c.say(0, "mg a v\r\n"), "VA 1 X W\r\nx\r\n");
+    assert_eq!(c.say(0, "mg a v\r\n"), "VA 1 Z X\r\nx\r\n");
+    assert_eq!(c.say(0, "ms a 1\r\ny\r\nmg a v\r\n"), "HD\r\nVA 1\r\ny\r\n");
+    c.close();
+}
+
+#[test]
+fn items_go_at_their_time_by_the_nodes_clock() {
+    let mut c = Cluster::new(Setup::default());
+    assert_eq!(c.say(0, "set a 0 1 1\r\nx\r\nset b 0 -1 1\r\ny\r\n"), "STORED\r\nSTORED\r\n");
+    assert_eq!(c.say(0, "get a b\r\n"), "VALUE a 0 1\r\nx\r\nEND\r\n");
+    assert_eq!(c.say(0, "mg a t\r\n"), "HD t1\r\n");
+    c.turns(110_000);
+    assert_eq!(c.say(0, "get a\r\n"), "END\r\n");
+    assert_eq!(c.say(0, "mg a\r\n"), "EN\r\n");
+    c.close();
+}
+
+#[test]
+fn a_flush_is_over_when_no_cached_place_can_hit() {
+    let mut c = Cluster::new(Setup { nodes: 2, partitions: 2, gateways: 2, ..Setup::default() });
+    for n in 0..200 {
+        c.say(0, &format!("set k{n} 0 0 1\r\nx\r\n"));
+        c.say(1, &format!("get k{n}\r\n"));
+    }
+    assert_eq!(c.say(0, "flush_all\r\n"), "OK\r\n");
+    for n in 0..200 {
+        assert_eq!(c.say(1, &format!("get k{n}\r\n")), "END\r\n", "{:?}", c.downs());
+    }
+    assert_eq!(c.say(0, "set k 0 0 1\r\nz\r\nflush_all noreply\r\nget k\r\n"), "STORED\r\nEND\r\n");
+    c.close();
+}
+
+#[test]
+fn the_order_of_a_clients_requests_is_kept() {
+    let mut c = Cluster::new(Setup { tear: 20, ..Setup::default() });
+    for round in 0..50 {
+        for n in 0..10u32 {
+            c.ask(0, 2 * n, format!("set k 0 0 6\r\n{round:03}{n:03}\r\n").as_bytes());
+            c.ask(0, 2 * n + 1, b"get k\r\n");
+        }
+        c.until(|c| c.gateways[0].replies.len() == 20);
+        for n in 0..10u32 {
+            let expected = format!("VALUE k 0 6\r\n{round:03}{n:03}\r\nEND\r\n");
+            let reply = c.gateways[0].replies.iter().find(|(client, _)| *client == 2 * n + 1).unwrap();
+            assert_eq!(String::from_utf8_lossy(&reply.1), expected);
+        }
+        c.gateways[0].replies.clear();
+    }
+    c.close();
+}
+
+#[test]
+fn stats_tell_what_the_nodes_hold() {
+    let mut c = Cluster::new(Setup::default());
+    (0..50).for_each(|n| assert_eq!(c.say(0, &format!("set k{n} 0 0 1\r\nx\r\n")), "STORED\r\n"));
+    c.turns(20_000);
+    let stats = c.say(0, "stats\r\n");
+    assert!(stats.contains("STAT curr_items 50\r\n") && stats.contains("STAT nodes_up 1\r\n"), "{stats}");
+    assert!(stats.ends_with("END\r\n"));
+    assert_eq!(c.say(0, "stats reset\r\nstats items\r\n"), "RESET\r\nEND\r\n");
+    c.close();
+}

@@ -1,0 +1,54 @@
+//! Gateways and memory nodes on virtual time, with READs that linger and tear, evictions and restarts: no client may ever see
+//! what was not there.
+//!
+//! ```text
+//! cargo run --release --example kv_race -- [GETS [FIRST-SEED]]
+//! ```
+//!
+//! Runs seed after seed until so many GETs have been answered (10 million without a number). A run that fails says what was
+//! wrong; its seed is the last one printed.
+
+use isthmus::service::kv::sim::{Race, Setup, restart};
+use isthmus::stats::Counter;
+
+fn main() {
+    let mut args = std::env::args().skip(1).map(|a| a.replace('_', "").parse::<u64>().expect("a number"));
+    let gets = args.next().unwrap_or(10_000_000);
+    let first = args.next().unwrap_or(0);
+    let (mut done, mut hits, mut torn, mut evicted, mut restarts) = (0, 0, 0, 0, 0u64);
+    for seed in first.. {
+        println!(
+            "seed {seed}: {done} GETs, {hits} hits, {torn} READs torn, {evicted} evictions, {restarts} restarts"
+        );
+        if done >= gets {
+            return;
+        }
+        let (small, restarting) = (seed % 3 == 1, seed % 3 == 2);
+        let setup = Setup {
+            nodes: if restarting { 2 } else { 1 },
+            partitions: 1 + (seed % 2) as u32,
+            gateways: 2,
+            arena: if small { 6 << 20 } else { 8 << 20 },
+            segment_units: if small { 256 } else { 1024 },
+            locations: 500,
+            tear: 1 + (seed % 20) as u32,
+            seed,
+            ..Setup::default()
+        };
+        let (keys, largest) = if small { (2000, 9000) } else { (60, 1500) };
+        let mut race = Race::new(setup, keys, largest);
+        race.run((gets - done).min(200_000), |race| {
+            if restarting {
+                let node = race.rng.below(2) as usize;
+                restart(race, node);
+                restarts += 1;
+            }
+        });
+        done += race.gets;
+        hits += race.hits;
+        torn += race.cluster.gateways.iter().map(|g| g.end.transport.torn).sum::<u64>();
+        evicted += race.cluster.node_count(Counter::KvEvicted);
+        assert!(restarting || race.errors == 0, "{} requests failed", race.errors);
+        race.cluster.close();
+    }
+}
