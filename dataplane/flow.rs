@@ -6,7 +6,7 @@
 //! the set of living paths does not change. Ageing is lazy: nothing walks the table on the hot path.
 
 /// Index of a path of this worker.
-pub type PathIndex = u8;
+pub type PathIndex = u16;
 
 /// Entries of one cache line.
 const WAYS: usize = 4;
@@ -175,7 +175,7 @@ mod tests {
     fn a_full_line_refuses_until_a_flow_is_idle() {
         let mut t = FlowTable::new(4, 1000);
         for s in 1..=4 {
-            t.insert(s, s as u8, s as u32);
+            t.insert(s, s as u16, s as u32);
         }
         assert_eq!(t.lookup(5, 900), Lookup::Full);
         t.insert(5, 9, 900);
@@ -211,7 +211,7 @@ mod tests {
         let mut full = [0; 4];
         for i in 0..2 * FLOWS {
             match t.lookup(signature(i), i / 1000) {
-                Lookup::New => t.insert(signature(i), (i % 7) as u8, i / 1000),
+                Lookup::New => t.insert(signature(i), (i % 7) as u16, i / 1000),
                 Lookup::Full => full[(i / (FLOWS / 2)) as usize] += 1,
                 Lookup::Known(_) => panic!("flow {i} was never here"),
             }
@@ -236,7 +236,7 @@ mod tests {
         #[test]
         fn busy_flows_keep_their_path(
             capacity in 4usize..64,
-            steps in prop::collection::vec((0u32..100, 0u32..400, 0u8..9), 1..400),
+            steps in prop::collection::vec((0u32..100, 0u32..400, 0u16..9), 1..400),
         ) {
             const IDLE_MS: u32 = 1000;
             let mut t = FlowTable::new(capacity, IDLE_MS);

@@ -174,6 +174,12 @@ fn connect(ends: &mut [End; 2]) {
             };
             let up = BringUp::resume(&ends[at].device, qp).rtr(rtr).and_then(|qp| qp.rts(rts)).unwrap();
             let order = PathOrder {
+                lane: 0,
+                peer: 0,
+                local_worker: worker as u16,
+                peer_worker: worker as u16,
+                region: None,
+                application: [].into(),
                 kind: QpType::Rc,
                 generation: 1,
                 peer_credits: RECEIVES,

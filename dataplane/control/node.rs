@@ -1,107 +1,79 @@
-//! A node's connection to its peer: meet over TCP, bring the queue pairs up, hand them to the workers, take them back.
+//! A node's control: its workers and their mailboxes, its device's events, its links to peers, its drain.
 
 use super::endpoint::{Endpoint, FabricAction};
-use super::line::{Line, LineEvent};
-use super::slot::{Place, Slot};
+use super::layout::{LaneSettings, Layout};
+use super::line::Line;
+use super::link::Link;
+use super::slot::Place;
+use crate::flow::PathIndex;
 use crate::service::relay::PathEnd;
 use crate::worker::{Mailbox, Order, Report};
-use rdma_engine::cm::{GoodbyeReason, Offer, QpTotal, Refusal, RefuseReason, SessionEvent, SessionId};
-use rdma_engine::qp::{InitAttr, QpSpec};
+use rdma_engine::cm::{GoodbyeReason, Offer};
 use rdma_engine::types::{Qpn, Time};
 use std::collections::VecDeque;
-use std::net::IpAddr;
 use std::sync::Arc;
-use tracing::{info, warn};
+use tracing::warn;
 
-/// Time a peer's queue pairs get to close after its goodbye before they are torn down.
-const CLOSE_NS: u64 = 500_000_000;
-
-/// What a node's connection is made with.
+/// What a node's connections are made with.
 #[derive(Clone, Debug)]
 pub struct NodeSettings {
     /// The node's name.
     pub name: String,
-    /// What is offered to the peer, but for address and queue pairs.
+    /// What is offered to each peer, but for address and queue pairs.
     pub offer: Offer,
-    /// What the queue pairs are made with.
-    pub spec: QpSpec,
-    /// What they go to INIT with.
-    pub init: InitAttr,
-    /// Queue pairs of each worker.
-    pub qps_per_worker: usize,
-    /// Receives that one queue pair may use: what the peer is promised.
-    pub credits: u32,
+    /// What the queue pairs of each lane are made with.
+    pub lanes: Vec<LaneSettings>,
+    /// How many there are, and to whom.
+    pub layout: Layout,
 }
 
-/// The connection as it stands.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Phase {
-    /// The offer is out.
-    Offered,
-    /// The workers post receives.
-    Arming,
-    /// This end is ready.
-    Ready,
-    /// Both are.
-    Established,
-    /// The peer has said goodbye, at this time.
-    Leaving(Time),
-}
-
-#[derive(Debug)]
-pub(super) struct Meeting {
-    pub(super) session: SessionId,
-    pub(super) peer: IpAddr,
-    pub(super) peer_name: String,
-    pub(super) phase: Phase,
-}
-
-/// A node's connection.
+/// A node as the main lcore sees it.
 pub struct NodeControl<'d, D: Endpoint> {
     pub(super) settings: NodeSettings,
     pub(super) device: &'d D,
-    line: Line,
+    pub(super) lines: Vec<Line>,
+    pub(super) links: Vec<Link<D::Qp>>,
     mailboxes: Vec<Arc<Mailbox<D::Qp>>>,
     /// Orders a worker had no room for yet.
     unsent: Vec<VecDeque<Order<D::Qp>>>,
-    pub(super) places: Vec<Place<D::Qp>>,
-    pub(super) meeting: Option<Meeting>,
-    /// A session that waits for an offer until the last one's queue pairs are gone.
-    wants_offer: Option<(SessionId, IpAddr)>,
+    /// Link and place of each path, by worker.
+    owners: Vec<Vec<(usize, usize)>>,
     drained: Vec<bool>,
-    draining: bool,
-    pub(super) last_address: String,
+    pub(super) draining: bool,
 }
 
 impl<'d, D: Endpoint> NodeControl<'d, D> {
-    /// A connection that has not been made yet.
+    /// A node that has met nobody yet.
+    ///
+    /// # Panics
+    /// Unless there is one line, or one for each memory node of a gateway.
     pub fn new(
         settings: NodeSettings,
         device: &'d D,
-        line: Line,
+        lines: Vec<Line>,
         mailboxes: Vec<Arc<Mailbox<D::Qp>>>,
     ) -> Self {
-        let places = (0..mailboxes.len() * settings.qps_per_worker)
-            .map(|n| Place {
-                worker: n / settings.qps_per_worker,
-                path: (n % settings.qps_per_worker) as u8,
-                slot: Slot::Free,
-                last: None,
-                connections: 0,
-            })
-            .collect();
+        let (layout, workers) = (settings.layout, mailboxes.len());
+        let line_of = |link: usize| if matches!(layout, Layout::Gateway { .. }) { link } else { 0 };
+        let links: Vec<Link<D::Qp>> =
+            (0..layout.links()).map(|at| Link::new(layout, at, line_of(at), workers)).collect();
+        assert!(links.iter().all(|l| l.line < lines.len()), "a line for each peer to connect to");
+        let mut owners = vec![vec![(0, 0); layout.paths_per_worker()]; workers];
+        for (at, link) in links.iter().enumerate() {
+            for (n, place) in link.places.iter().enumerate() {
+                owners[place.worker][usize::from(place.path)] = (at, n);
+            }
+        }
         NodeControl {
             unsent: mailboxes.iter().map(|_| VecDeque::new()).collect(),
-            drained: vec![false; mailboxes.len()],
+            drained: vec![false; workers],
             settings,
             device,
-            line,
+            lines,
+            links,
             mailboxes,
-            places,
-            meeting: None,
-            wants_offer: None,
+            owners,
             draining: false,
-            last_address: String::new(),
         }
     }
 
@@ -110,27 +82,29 @@ impl<'d, D: Endpoint> NodeControl<'d, D> {
         &self.settings.name
     }
 
-    /// The queue pairs' places.
-    pub fn places(&self) -> &[Place<D::Qp>] {
-        &self.places
+    /// Its peers: the one of a relay, the memory nodes of a gateway, the seats of a memory node.
+    pub fn links(&self) -> &[Link<D::Qp>] {
+        &self.links
     }
 
-    /// The peer's name and address while there is one.
-    pub fn peer(&self) -> Option<String> {
-        self.meeting.as_ref().map(|m| format!("{} at {}", m.peer_name, m.peer))
+    /// Peers with the places of their queue pairs that are worth showing.
+    pub fn shown(&self) -> impl Iterator<Item = (&Link<D::Qp>, &Place<D::Qp>)> {
+        let all = !self.settings.layout.is_kv();
+        let places = self.links.iter().flat_map(|link| link.places.iter().map(move |place| (link, place)));
+        places.filter(move |(_, place)| all || place.connections > 0 || !place.is_free())
     }
 
-    /// True while frames can flow.
+    /// True while every peer that the node goes to is there. Those that come to a memory node come when they like.
     pub fn is_established(&self) -> bool {
-        self.meeting.as_ref().is_some_and(|m| m.phase == Phase::Established)
+        matches!(self.settings.layout, Layout::Memory { .. }) || self.links.iter().all(Link::is_established)
     }
 
     /// The TCP side, for waiting.
-    pub fn line(&self) -> &Line {
-        &self.line
+    pub fn lines(&self) -> &[Line] {
+        &self.lines
     }
 
-    /// Does whatever is due: device events, reports of the workers, the TCP session.
+    /// Does whatever is due: device events, reports of the workers, the TCP sessions.
     pub fn poll(&mut self, now: Time) {
         while let Some(event) = self.device.poll_event() {
             warn!(node = %self.settings.name, "{}", event.words);
@@ -141,16 +115,21 @@ impl<'d, D: Endpoint> NodeControl<'d, D> {
                 self.on_report(now, worker, report);
             }
         }
-        self.line.poll(now);
-        while let Some(event) = self.line.next_event() {
-            self.on_line(now, event);
+        for line in 0..self.lines.len() {
+            self.lines[line].poll(now);
+            while let Some(event) = self.lines[line].next_event() {
+                self.on_line(now, line, event);
+            }
         }
-        self.retry_offer(now);
-        self.finish_leaving(now);
+        for link in 0..self.links.len() {
+            self.retry_offer(now, link);
+            self.finish_leaving(now, link);
+        }
+        self.give_up_when_drained();
         self.deliver_orders();
     }
 
-    /// Begins to shut down: the workers finish what they have, then the connection is closed.
+    /// Begins to shut down: the workers finish what they have, then the connections are closed.
     pub fn drain(&mut self) {
         self.draining = true;
         for worker in 0..self.mailboxes.len() {
@@ -169,18 +148,35 @@ impl<'d, D: Endpoint> NodeControl<'d, D> {
 
     /// True when every worker is drained and no queue pair is left.
     pub fn is_drained(&self) -> bool {
-        self.drained.iter().all(|d| *d) && self.places.iter().all(Place::is_free)
+        self.are_workers_drained() && self.links.iter().all(Link::is_empty)
     }
 
-    /// Ends the TCP session after a drain; true once it is over.
-    pub fn close(&mut self, now: Time) -> bool {
-        if let Some(meeting) = &self.meeting {
-            let totals = self.totals();
-            self.line.goodbye(now, meeting.session, GoodbyeReason::Shutdown, totals);
+    fn are_workers_drained(&self) -> bool {
+        self.drained.iter().all(|d| *d)
+    }
+
+    /// The key-value service knows no closing of a path: what has no request under way is given up.
+    fn give_up_when_drained(&mut self) {
+        if self.draining && self.settings.layout.is_kv() && self.are_workers_drained() {
+            (0..self.links.len()).for_each(|link| self.fail_all(link));
         }
-        self.line.stop();
+    }
+
+    /// Ends the TCP sessions after a drain; true once they are over.
+    pub fn close(&mut self, now: Time) -> bool {
+        for link in &self.links {
+            if let Some(meeting) = &link.meeting {
+                let totals = link.totals();
+                self.lines[link.line].goodbye(now, meeting.session, GoodbyeReason::Shutdown, totals);
+            }
+        }
+        self.lines.iter_mut().for_each(Line::stop);
         self.poll(now);
-        self.meeting.is_none()
+        self.links.iter().all(|l| l.meeting.is_none())
+    }
+
+    pub(super) fn workers(&self) -> usize {
+        self.mailboxes.len()
     }
 
     pub(super) fn order(&mut self, worker: usize, order: Order<D::Qp>) {
@@ -198,8 +194,10 @@ impl<'d, D: Endpoint> NodeControl<'d, D> {
         }
     }
 
-    fn place(&mut self, worker: usize, path: u8) -> &mut Place<D::Qp> {
-        &mut self.places[worker * self.settings.qps_per_worker + usize::from(path)]
+    /// Link and place of a path that a worker speaks of.
+    fn place(&mut self, worker: usize, path: PathIndex) -> (usize, &mut Place<D::Qp>) {
+        let (link, place) = self.owners[worker][usize::from(path)];
+        (link, &mut self.links[link].places[place])
     }
 
     fn on_fabric(&mut self, now: Time, action: FabricAction) {
@@ -210,190 +208,85 @@ impl<'d, D: Endpoint> NodeControl<'d, D> {
                     self.order(worker, Order::RebuildCq(cq));
                 }
             }
-            FabricAction::Reconnect => self.rebuild(now, GoodbyeReason::PortChanged),
+            FabricAction::Reconnect => {
+                for link in 0..self.links.len() {
+                    self.rebuild(now, link, GoodbyeReason::PortChanged);
+                }
+            }
         }
     }
 
     fn on_report(&mut self, now: Time, worker: usize, report: Report<D::Qp>) {
         match report {
             Report::Armed(path) => {
-                if let Some(w) = self.place(worker, path).working() {
+                let (link, place) = self.place(worker, path);
+                if let Some(w) = place.working() {
                     w.armed = true;
                 }
-                self.note_armed(now);
+                self.note_armed(now, link);
             }
             Report::Refused(path, qp) => {
-                self.place(worker, path).slot = Slot::Free;
+                let (link, place) = self.place(worker, path);
+                place.free();
                 self.destroy(qp);
-                self.refuse(now, "a worker has no place for the queue pair".into());
+                self.refuse(now, link, "a worker has no place for the queue pair".into());
             }
             Report::Down { path, qp, end, totals } => {
                 let qpn = self.device.qpn(&qp);
-                let place = self.place(worker, path);
+                let (link, place) = self.place(worker, path);
                 place.last = Some((qpn, totals));
-                place.slot = Slot::Free;
-                self.destroy(qp);
-                self.note_down(now, qpn, end);
+                place.free();
+                if self.destroy(qp) {
+                    self.order(worker, Order::Released(path));
+                }
+                self.note_down(now, link, qpn, end);
             }
             Report::Drained => self.drained[worker] = true,
         }
     }
 
-    fn note_armed(&mut self, now: Time) {
-        let all_armed = self.places.iter_mut().filter_map(Place::working).all(|w| w.armed);
-        if let Some(m) = self.meeting.as_mut().filter(|m| all_armed && m.phase == Phase::Arming) {
-            m.phase = Phase::Ready;
-            self.line.local_ready(now, m.session);
-        }
-    }
-
-    /// A queue pair has gone. If that was an error while the peer is there, the whole connection is rebuilt.
-    fn note_down(&mut self, now: Time, qpn: Qpn, end: PathEnd) {
+    /// A queue pair has gone. If that was an error while the peer is there, its whole connection is rebuilt.
+    fn note_down(&mut self, now: Time, link: usize, qpn: Qpn, end: PathEnd) {
         if matches!(end, PathEnd::Closed | PathEnd::Told) || self.draining {
             return;
         }
-        let established = self.is_established();
-        if established {
+        if self.links[link].is_established() {
             warn!(node = %self.settings.name, %qpn, "{end}; connecting again");
-            self.rebuild(now, GoodbyeReason::QpError);
+            self.rebuild(now, link, GoodbyeReason::QpError);
         }
     }
 
     /// Ends the session and gives up its queue pairs; the line meets the peer again by itself.
-    fn rebuild(&mut self, now: Time, reason: GoodbyeReason) {
-        if let Some(m) = self.meeting.take() {
-            let totals = self.totals();
-            self.line.goodbye(now, m.session, reason, totals);
+    pub(super) fn rebuild(&mut self, now: Time, link: usize, reason: GoodbyeReason) {
+        if let Some(m) = self.links[link].end_meeting(now) {
+            let totals = self.links[link].totals();
+            self.lines[self.links[link].line].goodbye(now, m.session, reason, totals);
         }
-        self.fail_all();
+        self.fail_all(link);
     }
 
-    /// Tells the workers to give up every queue pair, and destroys those that no worker has.
-    fn fail_all(&mut self) {
-        for at in 0..self.places.len() {
-            let (worker, path) = (self.places[at].worker, self.places[at].path);
-            if let Some((qp, ..)) = self.places[at].take_fresh() {
+    /// Tells the workers to give up every queue pair of a link, and destroys those that no worker has.
+    pub(super) fn fail_all(&mut self, link: usize) {
+        for at in 0..self.links[link].places.len() {
+            let place = &mut self.links[link].places[at];
+            let (worker, path) = (place.worker, place.path);
+            let fresh = place.take_fresh();
+            let told = place.working().filter(|w| !w.failing).map(|w| w.failing = true);
+            if let Some((qp, ..)) = fresh {
                 self.destroy(qp);
             }
-            if let Some(w) = self.places[at].working().filter(|w| !w.failing) {
-                w.failing = true;
+            if told.is_some() {
                 self.order(worker, Order::Fail(path));
             }
         }
     }
 
-    pub(super) fn destroy(&self, qp: D::Qp) {
-        if let Err(error) = self.device.destroy_qp(qp) {
+    /// True if the device has let go of it.
+    pub(super) fn destroy(&self, qp: D::Qp) -> bool {
+        let done = self.device.destroy_qp(qp);
+        if let Err(error) = &done {
             warn!(node = %self.settings.name, "{error}");
         }
-    }
-
-    pub(super) fn refuse(&mut self, now: Time, why: String) {
-        warn!(node = %self.settings.name, "{why}");
-        if let Some(m) = self.meeting.take() {
-            self.line.refuse(now, m.session, Refusal::new(RefuseReason::Application, why));
-        }
-        self.fail_all();
-    }
-
-    fn totals(&self) -> Vec<QpTotal> {
-        let total = |p: &Place<D::Qp>| {
-            let (qpn, t) = p.last?;
-            Some(QpTotal { qpn, messages: 0, frames: t.frames_sent })
-        };
-        self.places.iter().filter_map(total).collect()
-    }
-
-    fn on_line(&mut self, now: Time, event: LineEvent) {
-        let LineEvent { session, peer, event } = event;
-        let mine = self.meeting.as_ref().is_some_and(|m| m.session == session);
-        match event {
-            SessionEvent::OfferWanted(_) => {
-                self.wants_offer = Some((session, peer));
-                self.retry_offer(now);
-            }
-            SessionEvent::Agreed(agreement) if mine => self.on_agreed(now, &agreement),
-            SessionEvent::Established if mine => self.on_established(),
-            SessionEvent::PeerGoodbye { reason, .. } if mine => self.on_goodbye(now, reason),
-            SessionEvent::Ended(end) => {
-                if self.wants_offer.is_some_and(|(s, _)| s == session) {
-                    self.wants_offer = None;
-                }
-                if mine {
-                    info!(node = %self.settings.name, "connection to {peer} over: {end}");
-                    self.meeting = None;
-                    self.fail_all();
-                }
-            }
-            // Of a session that has been given up meanwhile.
-            _ => {}
-        }
-    }
-
-    /// Makes the offer that a session waits for, once nothing is left of the last connection.
-    fn retry_offer(&mut self, now: Time) {
-        let Some((session, peer)) = self.wants_offer else { return };
-        if self.draining || self.meeting.is_some() || !self.places.iter().all(Place::is_free) {
-            return;
-        }
-        self.wants_offer = None;
-        match self.make_offer(peer) {
-            Ok(offer) => match self.line.offer(now, session, offer) {
-                Ok(()) => {
-                    let peer_name = "peer".to_owned();
-                    self.meeting = Some(Meeting { session, peer, peer_name, phase: Phase::Offered });
-                }
-                Err(error) => {
-                    warn!(node = %self.settings.name, "the offer to {peer} breaks a bound: {error}");
-                    self.line.refuse(
-                        now,
-                        session,
-                        Refusal::new(RefuseReason::Application, error.to_string()),
-                    );
-                    self.fail_all();
-                }
-            },
-            Err(why) => {
-                warn!(node = %self.settings.name, "no offer to {peer}: {why}");
-                self.line.refuse(now, session, Refusal::new(RefuseReason::Application, why));
-                self.fail_all();
-            }
-        }
-    }
-
-    fn on_established(&mut self) {
-        if let Some(m) = &mut self.meeting {
-            m.phase = Phase::Established;
-            info!(node = %self.settings.name, "connected to {} at {}", m.peer_name, m.peer);
-        }
-        for at in 0..self.places.len() {
-            let (worker, path) = (self.places[at].worker, self.places[at].path);
-            if self.places[at].working().is_some() {
-                self.order(worker, Order::Ready(path));
-            }
-        }
-    }
-
-    /// The peer will send no more. After a shutdown its last messages are still on their way; after an error nothing is
-    /// worth waiting for.
-    fn on_goodbye(&mut self, now: Time, reason: GoodbyeReason) {
-        info!(node = %self.settings.name, "the peer says goodbye: {reason:?}");
-        match &mut self.meeting {
-            Some(m) if reason == GoodbyeReason::Shutdown => m.phase = Phase::Leaving(now),
-            _ => self.rebuild(now, GoodbyeReason::QpError),
-        }
-    }
-
-    /// Answers a goodbye once all queue pairs are closed, or after a bounded wait.
-    fn finish_leaving(&mut self, now: Time) {
-        let Some(Meeting { phase: Phase::Leaving(since), .. }) = self.meeting else { return };
-        if self.places.iter().all(Place::is_free) {
-            let totals = self.totals();
-            if let Some(m) = self.meeting.take() {
-                self.line.goodbye(now, m.session, GoodbyeReason::Shutdown, totals);
-            }
-        } else if now.since_ns(since) > CLOSE_NS {
-            self.fail_all();
-        }
+        done.is_ok()
     }
 }

@@ -44,6 +44,8 @@ pub struct Place<Q> {
     pub worker: usize,
     /// The path at that worker.
     pub path: PathIndex,
+    /// What its queue pairs are for.
+    pub lane: u16,
     /// What is there.
     pub slot: Slot<Q>,
     /// What the last queue pair carried.
@@ -56,6 +58,11 @@ impl<Q> Place<Q> {
     /// True without a queue pair.
     pub fn is_free(&self) -> bool {
         matches!(self.slot, Slot::Free)
+    }
+
+    /// Forgets the queue pair: its worker has given it back.
+    pub(super) fn free(&mut self) {
+        self.slot = Slot::Free;
     }
 
     /// The queue pair at work here.

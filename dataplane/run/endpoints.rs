@@ -2,6 +2,7 @@
 
 use crate::bridge::Packet;
 use crate::control::{Endpoint, FabricAction, FabricEvent};
+use rdma_engine::buf::Buf;
 use rdma_engine::cm::{GidEntry, TransportKind, choose_gid};
 use rdma_engine::loopback::Loopback;
 use rdma_engine::mem::{Access, Arena, Region};
@@ -12,7 +13,7 @@ use rdma_engine::verbs::{self, AsyncEvent, PortEvent, QpEvent, Verbs, VerbsDevic
 use rdma_engine::wr::AhId;
 use std::net::IpAddr;
 
-impl Endpoint for Loopback<Packet> {
+impl<B: Buf> Endpoint for Loopback<B> {
     fn kind(&self) -> TransportKind {
         TransportKind::Loopback
     }

@@ -3,9 +3,10 @@
 use super::error::RunError;
 use crate::bridge::arenas;
 use crate::config::{KeySource, QpKind, ServiceKind as ConfigService};
-use crate::control::{Endpoint, Line, NodeControl, NodeSettings};
+use crate::control::{Endpoint, LaneSettings, Layout, Line, NodeControl, NodeSettings};
 use crate::fabric::WorkerTransport;
 use crate::plan::{Plan, PlanFabric, PlanNode, PlanPeer, PlanQp, PlanService, PollPolicy};
+use crate::service::relay::MIN_RECEIVES;
 use crate::worker::Mailbox;
 use dpdk_bind::Mempool;
 use rdma_engine::cm::{
@@ -90,7 +91,7 @@ pub(super) fn control<'d, D: Endpoint>(
     let fabric = node.fabric.as_ref().expect("called for nodes with an RDMA side");
     let line = line(now, plan, index, fabric, meeting)?;
     let settings = settings(node, fabric, device).map_err(|e| failed(node, e))?;
-    Ok(NodeControl::new(settings, device, line, mailboxes))
+    Ok(NodeControl::new(settings, device, vec![line], mailboxes))
 }
 
 /// Where nodes of this process listen for each other, by index of the listening node.
@@ -216,10 +217,8 @@ fn settings<D: Endpoint>(node: &PlanNode, fabric: &PlanFabric, device: &D) -> Re
     Ok(NodeSettings {
         name: node.name.clone(),
         offer: offer(node, fabric, relay.message_bytes, relay.max_frame_bytes, kind, device),
-        spec,
-        init,
-        qps_per_worker: relay.qps_per_worker as usize,
-        credits,
+        lanes: vec![LaneSettings { spec, init, credits, least_peer_credits: MIN_RECEIVES }],
+        layout: Layout::Relay { qps_per_worker: relay.qps_per_worker as usize },
     })
 }
 

@@ -3,7 +3,7 @@
 use super::ports::RunningPort;
 use super::supervise::WorkerPlace;
 use crate::control::slot::{Place, Slot};
-use crate::control::{Endpoint, NodeControl};
+use crate::control::{Endpoint, Link, NodeControl};
 use crate::stats::sample::{PathSample, PoolSample, PortSample, Sample, WorkerSample};
 use dpdk_bind::Mempool;
 
@@ -53,8 +53,7 @@ fn port(name: &str, running: &RunningPort) -> PortSample {
 }
 
 fn paths<D: Endpoint>(control: &NodeControl<'_, D>) -> Vec<PathSample> {
-    let peer = control.peer();
-    let path = |place: &Place<D::Qp>| {
+    let path = |(link, place): (&Link<D::Qp>, &Place<D::Qp>)| {
         let (qpn, peer_qpn) = match &place.slot {
             Slot::Free => (None, None),
             Slot::Fresh { qpn, .. } => (Some(qpn.value()), None),
@@ -66,12 +65,12 @@ fn paths<D: Endpoint>(control: &NodeControl<'_, D>) -> Vec<PathSample> {
             path: place.path,
             qpn,
             peer_qpn,
-            peer: peer.clone(),
+            peer: link.peer(),
             state: place.state(),
             connections: place.connections,
         }
     };
-    control.places().iter().map(path).collect()
+    control.shown().map(path).collect()
 }
 
 /// How full a pool is.

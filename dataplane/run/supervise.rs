@@ -202,9 +202,9 @@ impl<'a, D: Endpoint> Supervisor<'a, D> {
     fn nap(&self, signals: &Signals, now: Time) {
         let mut fds = vec![readable(signals.fd().as_raw_fd())];
         let mut until = now.after_ns(NAP_MS * 1_000_000);
-        for control in &self.controls {
-            until = until.min(control.line().next_timeout().unwrap_or(Time::NEVER));
-            fds.extend(control.line().fds().iter().map(|(fd, interest)| libc::pollfd {
+        for line in self.controls.iter().flat_map(|control| control.lines()) {
+            until = until.min(line.next_timeout().unwrap_or(Time::NEVER));
+            fds.extend(line.fds().iter().map(|(fd, interest)| libc::pollfd {
                 fd: fd.as_raw_fd(),
                 events: events(*interest),
                 revents: 0,

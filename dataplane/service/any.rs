@@ -1,11 +1,13 @@
 //! The closed set of services a worker can run.
 
-use super::relay::Relay;
+use super::relay::{PathEnd, PathTotals, Relay};
 use super::traffic::{Sink, Source};
 use super::{Burst, Context, Service};
+use crate::flow::PathIndex;
+use crate::worker::PathOrder;
 use rdma_engine::buf::{Buf, Pool};
 use rdma_engine::transport::Transport;
-use rdma_engine::wr::Completion;
+use rdma_engine::wr::{Completion, QpId};
 
 /// One of the services; dispatched once a burst and once a completion.
 #[derive(Debug)]
@@ -25,14 +27,6 @@ impl<B: Buf> AnyService<B> {
             AnyService::Relay(_) => "relay",
             AnyService::Source(_) => "source",
             AnyService::Sink(_) => "sink",
-        }
-    }
-
-    /// The relay, if it is one.
-    pub fn relay(&mut self) -> Option<&mut Relay<B>> {
-        match self {
-            AnyService::Relay(relay) => Some(relay),
-            _ => None,
         }
     }
 
@@ -63,8 +57,64 @@ impl<B: Buf> AnyService<B> {
 
     /// The deadline of a drain has passed.
     pub fn abandon<T: Transport<Buf = B>, P>(&mut self, ctx: &mut Context<'_, T, P>) {
-        if let AnyService::Relay(relay) = self {
-            relay.abandon(ctx);
+        match self {
+            AnyService::Relay(relay) => relay.abandon(ctx),
+            AnyService::Source(_) | AnyService::Sink(_) => {}
+        }
+    }
+}
+
+/// The life of a path, as control orders it. Services without an RDMA side are never asked.
+impl<B: Buf> AnyService<B> {
+    /// A queue pair to use, in RTS and attached: post its receives, send nothing before
+    /// [`path_ready`](Self::path_ready).
+    pub fn attach<T, P>(&mut self, ctx: &mut Context<'_, T, P>, path: PathIndex, qp: QpId, order: &PathOrder)
+    where
+        T: Transport<Buf = B>,
+        P: Pool<Buf = B>,
+    {
+        match self {
+            AnyService::Relay(relay) => drop(relay.attach(ctx, path, order.link(qp))),
+            AnyService::Source(_) | AnyService::Sink(_) => {}
+        }
+    }
+
+    /// The peer has posted its receives, too.
+    pub fn path_ready(&mut self, path: PathIndex) {
+        match self {
+            AnyService::Relay(relay) => relay.path_ready(path),
+            AnyService::Source(_) | AnyService::Sink(_) => {}
+        }
+    }
+
+    /// The connection behind the path is gone: give up its queue pair.
+    pub fn fail<T: Transport<Buf = B>, P>(&mut self, ctx: &mut Context<'_, T, P>, path: PathIndex) {
+        match self {
+            AnyService::Relay(relay) => relay.fail(ctx, path),
+            AnyService::Source(_) | AnyService::Sink(_) => {}
+        }
+    }
+
+    /// A path whose queue pair can be taken away, as nothing of it is in flight; with why it ended and what it carried.
+    /// The path is free afterwards. Asked until there is none.
+    pub fn take_down<T: Transport<Buf = B>, P>(
+        &mut self,
+        ctx: &mut Context<'_, T, P>,
+    ) -> Option<(PathIndex, QpId, PathEnd, PathTotals)> {
+        match self {
+            AnyService::Relay(relay) => {
+                let (path, link, end) = relay.take_down(ctx)?;
+                Some((path, link.qp, end, relay.path_totals(path)))
+            }
+            AnyService::Source(_) | AnyService::Sink(_) => None,
+        }
+    }
+
+    /// The queue pair that was taken down last on this path is destroyed: the peer's READs cannot reach us by it.
+    pub fn released(&mut self, path: PathIndex) {
+        let _ = path;
+        match self {
+            AnyService::Relay(_) | AnyService::Source(_) | AnyService::Sink(_) => {}
         }
     }
 }

@@ -50,7 +50,7 @@ pub struct PathSample {
     /// Its worker.
     pub worker: usize,
     /// Number of the path at the worker.
-    pub path: u8,
+    pub path: u16,
     /// Number of the queue pair, while there is one.
     pub qpn: Option<u32>,
     /// The peer's queue pair.

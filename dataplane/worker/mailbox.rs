@@ -3,14 +3,28 @@
 use crate::flow::PathIndex;
 use crate::service::relay::{PathEnd, PathLink, PathTotals};
 use crossbeam_queue::ArrayQueue;
+use rdma_engine::cm::RegionOffer;
 use rdma_engine::types::QpType;
-use rdma_engine::wr::{SrqId, UdDest};
+use rdma_engine::wr::{QpId, SrqId, UdDest};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// A path as control knows it: everything of [`PathLink`] but the number its queue pair gets on the worker.
-#[derive(Clone, Copy, Debug)]
+/// A path as control knows it: everything a service has to know but the number its queue pair gets on the worker.
+#[derive(Clone, Debug)]
 pub struct PathOrder {
+    /// What its queue pair is for, of those that the service has.
+    pub lane: u16,
+    /// Number of the peer: 0 at a relay, the memory node in order of the configuration at a gateway, the seat at a
+    /// memory node.
+    pub peer: u16,
+    /// Worker of this end.
+    pub local_worker: u16,
+    /// Worker of the peer that owns the other queue pair.
+    pub peer_worker: u16,
+    /// The peer's memory, where it offers any.
+    pub region: Option<RegionOffer>,
+    /// The peer's greeting.
+    pub application: Arc<[u8]>,
     /// Transport type.
     pub kind: QpType,
     /// Number of the connection.
@@ -30,11 +44,19 @@ pub struct PathOrder {
 }
 
 impl PathOrder {
-    /// The link once the queue pair has its place.
-    pub fn link(self, qp: rdma_engine::wr::QpId) -> PathLink {
-        let PathOrder { kind, generation, peer_credits, recv_depth, message_bytes, max_segments, ud, srq } =
-            self;
-        PathLink { qp, kind, generation, peer_credits, recv_depth, message_bytes, max_segments, ud, srq }
+    /// The relay's view of it once the queue pair has its place.
+    pub fn link(&self, qp: QpId) -> PathLink {
+        PathLink {
+            qp,
+            kind: self.kind,
+            generation: self.generation,
+            peer_credits: self.peer_credits,
+            recv_depth: self.recv_depth,
+            message_bytes: self.message_bytes,
+            max_segments: self.max_segments,
+            ud: self.ud,
+            srq: self.srq,
+        }
     }
 }
 
@@ -54,6 +76,9 @@ pub enum Order<Q> {
     Ready(PathIndex),
     /// The connection behind the path is gone.
     Fail(PathIndex),
+    /// The queue pair that the path has given back is destroyed: its peer can no longer reach this end through it. Comes
+    /// before another queue pair for the path; not at all where the device could not destroy it.
+    Released(PathIndex),
     /// This completion queue lost completions: give up its queue pairs and make it anew.
     RebuildCq(u8),
     /// Make a flight record of every queue pair.
@@ -103,7 +128,7 @@ pub struct Mailbox<Q> {
 impl<Q> Mailbox<Q> {
     /// A mailbox for a worker with this many paths.
     pub fn new(paths: usize) -> Arc<Self> {
-        let capacity = 4 * paths + 8;
+        let capacity = 5 * paths + 8;
         Arc::new(Mailbox {
             orders: ArrayQueue::new(capacity),
             reports: ArrayQueue::new(capacity),

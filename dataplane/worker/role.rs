@@ -238,25 +238,18 @@ impl<T: WorkerTransport> RoleLoop<T> {
             Order::Attach { path, qp, order } => match self.role.fabric.attach(qp) {
                 Ok(id) => {
                     let (service, mut ctx, _) = self.parts(now);
-                    if let Some(relay) = service.relay() {
-                        relay.attach(&mut ctx, path, order.link(id));
-                    }
+                    service.attach(&mut ctx, path, id, &order);
                     self.role.fabric.flush(now, &mut self.fabric_outbox);
                     self.unsaid.push_back(Report::Armed(path));
                 }
                 Err(qp) => self.unsaid.push_back(Report::Refused(path, qp)),
             },
-            Order::Ready(path) => {
-                if let Some(relay) = self.role.service.relay() {
-                    relay.path_ready(path);
-                }
-            }
+            Order::Ready(path) => self.role.service.path_ready(path),
             Order::Fail(path) => {
                 let (service, mut ctx, _) = self.parts(now);
-                if let Some(relay) = service.relay() {
-                    relay.fail(&mut ctx, path);
-                }
+                service.fail(&mut ctx, path);
             }
+            Order::Released(path) => self.role.service.released(path),
             Order::RebuildCq(cq) => match self.role.fabric.recover_cq(cq) {
                 Ok(done) => tracing::warn!(node = %self.role.name, "{done}"),
                 Err(error) => tracing::error!(node = %self.role.name, "{error}"),
@@ -279,10 +272,8 @@ impl<T: WorkerTransport> RoleLoop<T> {
     fn take_down_paths(&mut self, now: Time) {
         loop {
             let (service, mut ctx, _) = self.parts(now);
-            let Some(relay) = service.relay() else { return };
-            let Some((path, link, end)) = relay.take_down(&mut ctx) else { return };
-            let totals = relay.path_totals(path);
-            let qp = self.role.fabric.detach(link.qp).expect("nothing of it is in flight");
+            let Some((path, qp, end, totals)) = service.take_down(&mut ctx) else { return };
+            let qp = self.role.fabric.detach(qp).expect("nothing of it is in flight");
             self.unsaid.push_back(Report::Down { path, qp, end, totals });
         }
     }

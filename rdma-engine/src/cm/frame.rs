@@ -23,7 +23,7 @@ pub const MAJOR: u8 = 1;
 /// Revision within [`MAJOR`]; the smaller of the two ends counts.
 pub const MINOR: u8 = 0;
 /// Longest body of a frame in bytes, tag included.
-pub const MAX_BODY: usize = 16 * 1024;
+pub const MAX_BODY: usize = 20 * 1024;
 /// Bytes of the frame header.
 pub const HEADER_LEN: usize = size_of::<Header>();
 /// Bytes of the tag that ends a sealed frame.

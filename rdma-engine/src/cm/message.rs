@@ -3,7 +3,7 @@
 //! | message | body |
 //! |---|---|
 //! | Challenge | nonce 32, auth mode u8 (0 none, 1 pre-shared key), reserved 7 |
-//! | Hello | tagged values: 1 identity, 2 service, 3 endpoint, 4 queue pairs, 5 regions, 6 blob, 8 nonce |
+//! | Hello | tagged values: 1 identity, 2 service, 3 endpoint, 4 queue pairs, 5 regions, 6 blob, 8 nonce, 9 application |
 //! | HelloReply | tagged values as in Hello without nonce, plus 7 terms |
 //! | Ready | generation of the sender u64, of the receiver u64 |
 //! | Refuse | reason u16, detail length u16, detail UTF-8 |
@@ -17,9 +17,10 @@
 //! | 3 endpoint | transport u16, qp_type u8, path_mtu u8 (1 to 5), features u64, gid 16, mac 6, mac_present u8, min_rnr_timer u8, ack_timeout u8, retry_count u8, rnr_retry u8, initiator_depth u8, responder_depth u8, reserved u8, workers u16, max_segments u16, message_size u32, min_message_size u32, jumbo_payload u32, qkey u32, keepalive_ms u32, dead_after_ms u32 |
 //! | 4 queue pairs | each: qpn u32, psn u32, worker u16, udp_source_port u16, receive_credits u16, lane u16 |
 //! | 5 regions | each: addr u64, len u64, rkey u32, access u32 (remote rights, bits of `ibv_access_flags`) |
-//! | 6 blob | up to 4096 bytes |
+//! | 6 blob | up to 4096 bytes, the transport's |
 //! | 7 terms | qp_type u8, path_mtu u8, initiator_depth u8, responder_depth u8, min_rnr_timer u8, ack_timeout u8, retry_count u8, rnr_retry u8, features u64, jumbo_payload u32, message_size u32, max_segments u16, qp_pairs u16, keepalive_ms u32, dead_after_ms u32 |
 //! | 8 nonce | 32 bytes |
+//! | 9 application | up to 4096 bytes, the service's; left out where it has nothing to say |
 //!
 //! Reserved bytes are sent as 0 and not looked at.
 
@@ -28,7 +29,9 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use super::frame::{FrameKind, MAX_BODY, TAG_LEN};
 use super::negotiate::Terms;
-use super::offer::{MAX_BLOB, MAX_NAME, MAX_QPS, MAX_REGIONS, Offer, OfferError, check_name};
+use super::offer::{
+    MAX_APPLICATION, MAX_BLOB, MAX_NAME, MAX_QPS, MAX_REGIONS, Offer, OfferError, check_name,
+};
 use super::offer_wire::{put_offer, put_terms, take_offer, take_terms};
 use super::refuse::{MAX_DETAIL, Refusal, RefuseReason};
 use super::tlv::{Malformed, Values, exactly, first, put, row, text};
@@ -39,7 +42,10 @@ const TAG_NONCE: u16 = 8;
 
 // The longest hello fits a frame.
 const _: () = assert!(
-    9 * 4 + 16 + 2 * MAX_NAME + 2 + 70 + 36 + 16 * MAX_QPS + 24 * MAX_REGIONS + MAX_BLOB + 32 + TAG_LEN
+    10 * 4
+        + (16 + 2 * MAX_NAME + 2 + 70 + 36)
+        + (16 * MAX_QPS + 24 * MAX_REGIONS + MAX_BLOB + MAX_APPLICATION)
+        + (32 + TAG_LEN)
         <= MAX_BODY
 );
 const _: () = assert!(size_of::<WireGoodbye>() + size_of::<WireTotal>() * MAX_QPS + TAG_LEN <= MAX_BODY);

@@ -13,8 +13,10 @@ pub const MAX_NAME: usize = 64;
 pub const MAX_QPS: usize = 512;
 /// Most memory regions of one session.
 pub const MAX_REGIONS: usize = 128;
-/// Longest service-specific blob in bytes.
+/// Longest blob of a transport in bytes.
 pub const MAX_BLOB: usize = 4096;
+/// Longest greeting of a service in bytes.
+pub const MAX_APPLICATION: usize = 4096;
 /// Shortest keepalive interval in milliseconds.
 pub const MIN_KEEPALIVE_MS: u32 = 10;
 /// Longest time to wait before a silent peer is lost, in milliseconds.
@@ -254,8 +256,10 @@ pub struct Offer {
     pub qps: Vec<QpOffer>,
     /// Memory the other end may use.
     pub regions: Vec<RegionOffer>,
-    /// Whatever the service has to say, at most [`MAX_BLOB`] bytes.
+    /// Whatever the transport has to say, at most [`MAX_BLOB`] bytes.
     pub blob: Vec<u8>,
+    /// Whatever the service has to say, at most [`MAX_APPLICATION`] bytes.
+    pub application: Vec<u8>,
 }
 
 impl Offer {
@@ -288,6 +292,7 @@ impl Offer {
             qps: Vec::new(),
             regions: Vec::new(),
             blob: Vec::new(),
+            application: Vec::new(),
         }
     }
 
@@ -297,7 +302,8 @@ impl Offer {
         self.check_limits()?;
         self.check_qps()?;
         self.check_regions()?;
-        at_most("blob bytes", self.blob.len() as u64, MAX_BLOB as u64)
+        at_most("blob bytes", self.blob.len() as u64, MAX_BLOB as u64)?;
+        at_most("application bytes", self.application.len() as u64, MAX_APPLICATION as u64)
     }
 
     fn check_address(&self) -> Result<(), OfferError> {

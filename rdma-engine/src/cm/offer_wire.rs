@@ -15,6 +15,7 @@ pub(super) const TAG_QPS: u16 = 4;
 pub(super) const TAG_REGIONS: u16 = 5;
 pub(super) const TAG_BLOB: u16 = 6;
 pub(super) const TAG_TERMS: u16 = 7;
+pub(super) const TAG_APPLICATION: u16 = 9;
 
 #[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned, Clone, Copy)]
 #[repr(C)]
@@ -125,6 +126,9 @@ pub(super) fn put_offer(out: &mut Vec<u8>, offer: &Offer) {
         offer.regions.iter().for_each(|region| out.extend_from_slice(WireRegion::from(region).as_bytes()));
     });
     put(out, TAG_BLOB, |out| out.extend_from_slice(&offer.blob));
+    if !offer.application.is_empty() {
+        put(out, TAG_APPLICATION, |out| out.extend_from_slice(&offer.application));
+    }
 }
 
 /// The offer among `values`, within its bounds.
@@ -157,6 +161,7 @@ pub(super) fn take_offer(values: &Values<'_>) -> Result<Offer, Malformed> {
         qps: qps.iter().map(qp_from).collect::<Result<_, _>>()?,
         regions: regions.iter().map(region_from).collect(),
         blob: values.optional(TAG_BLOB).unwrap_or(&[]).to_vec(),
+        application: values.optional(TAG_APPLICATION).unwrap_or(&[]).to_vec(),
         ..Offer::new(service, transport_from(wire.transport.get())?, Gid(wire.gid))
     };
     offer.check()?;

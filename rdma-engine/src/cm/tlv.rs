@@ -43,7 +43,7 @@ pub enum Malformed {
 }
 
 /// Highest tag this version knows.
-const MAX_TAG: usize = 8;
+const MAX_TAG: usize = 9;
 
 /// The tagged values of a body, found but not yet understood.
 pub(super) struct Values<'a> {

@@ -88,7 +88,7 @@ pub(crate) struct End<P: Pool> {
     /// The queue pair of each path.
     pub(crate) links: Vec<Option<PathLink>>,
     /// Paths taken down: which, why, and their totals.
-    pub(crate) downs: Vec<(u8, PathEnd, PathTotals)>,
+    pub(crate) downs: Vec<(u16, PathEnd, PathTotals)>,
     kind: QpType,
 }
 
@@ -218,7 +218,7 @@ impl<P: Pool> Pair<P> {
     /// Two relays with all paths up.
     pub(crate) fn connected(setup: Setup, pools: [Pools<P>; 2]) -> Self {
         let mut pair = Self::apart(setup, pools);
-        (0..setup.relay.paths as u8).for_each(|path| pair.connect(path));
+        (0..setup.relay.paths as u16).for_each(|path| pair.connect(path));
         pair
     }
 
@@ -230,13 +230,13 @@ impl<P: Pool> Pair<P> {
     }
 
     /// A new connection for a path that is free at both ends.
-    pub(crate) fn connect(&mut self, path: u8) {
+    pub(crate) fn connect(&mut self, path: u16) {
         self.arm(path);
         self.ends.iter_mut().for_each(|end| end.relay.path_ready(path));
     }
 
     /// As [`connect`](Self::connect), but nobody is told yet that the other is ready.
-    pub(crate) fn arm(&mut self, path: u8) {
+    pub(crate) fn arm(&mut self, path: u16) {
         let Setup { kind, depth, .. } = self.setup;
         self.generation += 1;
         let caps = QpCaps {
@@ -287,18 +287,18 @@ impl<P: Pool> Pair<P> {
     }
 
     /// Control gives a path up, at both ends.
-    pub(crate) fn fail(&mut self, path: u8) {
+    pub(crate) fn fail(&mut self, path: u16) {
         (0..2).for_each(|end| self.fail_at(end, path));
     }
 
     /// Control gives a path up at one end.
-    pub(crate) fn fail_at(&mut self, end: usize, path: u8) {
+    pub(crate) fn fail_at(&mut self, end: usize, path: u16) {
         call!(&mut self.ends[end], self.now, |relay, ctx| relay.fail(&mut ctx, path));
     }
 
     /// Gives up what the other end has lost, then brings back every path that is free at both ends.
     pub(crate) fn reconnect(&mut self) {
-        for path in 0..self.setup.relay.paths as u8 {
+        for path in 0..self.setup.relay.paths as u16 {
             let states = [0, 1].map(|end| self.ends[end].relay.path_state(path));
             match states.map(|s| matches!(s, PathState::Empty)) {
                 [true, true] => self.connect(path),
@@ -365,13 +365,13 @@ impl<P: Pool> Pair<P> {
         self.ends.iter_mut().for_each(|end| end.relay.drain());
         assert!(self.until(|p| p.ends.iter().all(|e| e.relay.is_drained())), "{:?}", self.states());
         assert!(self.until(|p| p.ends.iter().all(|e| e.links.iter().all(Option::is_none))));
-        let clean = |d: &(u8, PathEnd, PathTotals)| d.1 == PathEnd::Closed;
+        let clean = |d: &(u16, PathEnd, PathTotals)| d.1 == PathEnd::Closed;
         let downs = [0, 1].map(|i| self.ends[i].downs.clone());
         assert!(downs.iter().all(|d| d.iter().rev().take(self.setup.relay.paths).all(clean)), "{downs:?}");
     }
 
     pub(crate) fn states(&self) -> [Vec<PathState>; 2] {
-        let of = |end: &End<P>| (0..end.links.len()).map(|p| end.relay.path_state(p as u8)).collect();
+        let of = |end: &End<P>| (0..end.links.len()).map(|p| end.relay.path_state(p as u16)).collect();
         [of(&self.ends[0]), of(&self.ends[1])]
     }
 

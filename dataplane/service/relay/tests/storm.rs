@@ -21,7 +21,7 @@ pub(crate) enum Step {
     /// How fast a port takes frames.
     Rate { end: usize, frames: usize },
     /// Control gives a path up.
-    Fail { ends: u8, path: u8 },
+    Fail { ends: u8, path: u16 },
     /// Control brings paths back.
     Reconnect,
     /// The next sends find the queue full.
@@ -60,7 +60,7 @@ pub(crate) fn storms(most: usize) -> impl Strategy<Value = Vec<Step>> {
             .prop_map(|(end, frames, flows, length)| Step::Burst { end, frames, flows, length }),
         8 => (1usize..30).prop_map(Step::Turns),
         3 => (end(), 0usize..40).prop_map(|(end, frames)| Step::Rate { end, frames }),
-        3 => (1u8..4, 0u8..5).prop_map(|(ends, path)| Step::Fail { ends, path }),
+        3 => (1u8..4, 0u16..5).prop_map(|(ends, path)| Step::Fail { ends, path }),
         4 => Just(Step::Reconnect),
         1 => (end(), 1u32..6).prop_map(|(end, sends)| Step::Refuse { end, sends }),
         2 => (end(), 0u64..6, 0u64..6).prop_map(|(end, lose, later)| Step::Weather { end, lose, later }),
@@ -97,7 +97,7 @@ impl<P: Pool> Storm<P> {
             Step::Turns(n) => pair.turns(n),
             Step::Rate { end, frames } => pair.ends[end].tx_rate = frames,
             Step::Fail { ends, path } => {
-                let path = path % pair.setup.relay.paths as u8;
+                let path = path % pair.setup.relay.paths as u16;
                 (0..2).filter(|end| ends >> end & 1 == 1).for_each(|end| pair.fail_at(end, path));
             }
             Step::Reconnect => pair.reconnect(),

@@ -110,6 +110,7 @@ fn largest_offer() -> Offer {
     let region = |n| RegionOffer { addr: n, len: 1, rkey: Rkey(1), access: Access::REMOTE_READ };
     offer.regions = (0..MAX_REGIONS as u64).map(region).collect();
     offer.blob = vec![7; MAX_BLOB];
+    offer.application = vec![9; MAX_APPLICATION];
     offer.check().unwrap();
     offer
 }
@@ -167,6 +168,6 @@ fn tags_of_a_later_minor_version_are_passed_over() {
     let mut body = Vec::new();
     put(&mut body, 200, |out| out.extend_from_slice(b"later"));
     hello.encode_body(&mut body);
-    put(&mut body, 9, |out| out.extend_from_slice(b"still later"));
+    put(&mut body, 10, |out| out.extend_from_slice(b"still later"));
     assert_eq!(Message::decode_body(FrameKind::Hello, &body).unwrap(), hello);
 }

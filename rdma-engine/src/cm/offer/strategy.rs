@@ -71,7 +71,7 @@ pub(in crate::cm) fn offer() -> impl Strategy<Value = Offer> {
     let sizes = (1u32..=1 << 31, any::<u32>(), any::<u32>(), 1u16.., 0u32..1 << 31);
     let beats = (MIN_KEEPALIVE_MS..=MAX_DEAD_AFTER_MS / 2, 0u32..1000);
     let lists = (1u16..40).prop_flat_map(|workers| (Just(workers), qps(workers)));
-    let tail = (vec(region(), 0..4), vec(any::<u8>(), 0..200));
+    let tail = (vec(region(), 0..4), vec(any::<u8>(), 0..200), vec(any::<u8>(), 0..200));
     (place, codes, sizes, beats, lists, tail).prop_map(|(place, codes, sizes, beats, lists, tail)| {
         let (service, transport, features, qp_type, gid, mac) = place;
         let (message_size, min, jumbo_payload, max_segments, qkey) = sizes;
@@ -100,6 +100,7 @@ pub(in crate::cm) fn offer() -> impl Strategy<Value = Offer> {
             qps: lists.1,
             regions: tail.0,
             blob: tail.1,
+            application: tail.2,
             ..Offer::new(service, transport, gid)
         }
     })
@@ -137,7 +138,7 @@ const REGION: RegionOffer =
 /// A field and a way to break its bound.
 type Spoilt = (&'static str, fn(&mut Offer));
 
-const SPOILT: [Spoilt; 28] = [
+const SPOILT: [Spoilt; 29] = [
     ("service name", |o| o.service.name = "x".repeat(65)),
     ("service name", |o| o.service.name = "a\nb".into()),
     ("service name", |o| o.service.name.clear()),
@@ -166,6 +167,7 @@ const SPOILT: [Spoilt; 28] = [
     ("region length", |o| o.regions = vec![RegionOffer { len: 0, ..REGION }]),
     ("number of regions", |o| o.regions = vec![REGION; MAX_REGIONS + 1]),
     ("blob bytes", |o| o.blob = vec![0; MAX_BLOB + 1]),
+    ("application bytes", |o| o.application = vec![0; MAX_APPLICATION + 1]),
 ];
 
 #[test]
