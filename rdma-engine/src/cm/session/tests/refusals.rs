@@ -142,7 +142,7 @@ fn case(reason: RefuseReason) -> (Refusal, &'static [&'static str]) {
         R::NotAllowed => (not_allowed(), &["192.0.2.1"]),
         R::Protocol => (with_bytes(b"GET / HTTP/1.1\r\n\r\n"), &["47, 45, 54, 20"]),
         R::Version => (version(), &["version 2", "version 1"]),
-        R::TooLong => (with_bytes(b"ISTM\x01\x00\x02\x00\x00\x01\x00\x00"), &["65536 bytes", "16384"]),
+        R::TooLong => (with_bytes(b"ISTM\x01\x00\x02\x00\x00\x01\x00\x00"), &["65536 bytes", "20480"]),
         R::Malformed => (malformed(), &["Hello", "cut short"]),
         R::Unexpected => {
             (with_bytes(&frame_of(&Message::Ready(Fence { from: 1, to: 1 }))), &["Ready", "Hello"])
@@ -171,7 +171,7 @@ fn case(reason: RefuseReason) -> (Refusal, &'static [&'static str]) {
         R::NoQueuePairs => (with_offer(|o| o.qps.clear()), &["we offer 0", "you offer 2"]),
         R::Lane => (with_offer(|o| o.qps[1].lane = 5), &["pair 1", "5", "0"]),
         R::MessageSize => {
-            (with_offer(|o| (o.min_message_size, o.message_size) = (20_000, 30_000)), &["16384", "20000"])
+            (with_offer(|o| (o.min_message_size, o.message_size) = (20_000, 30_000)), &["20480", "20000"])
         }
         R::Credits => (with_offer(|o| o.qps[0].receive_credits = 1), &["pair 0", "1"]),
         R::Disagreement => (disagreement(), &["B1024", "B256"]),
