@@ -171,7 +171,7 @@ fn case(reason: RefuseReason) -> (Refusal, &'static [&'static str]) {
         R::NoQueuePairs => (with_offer(|o| o.qps.clear()), &["we offer 0", "you offer 2"]),
         R::Lane => (with_offer(|o| o.qps[1].lane = 5), &["pair 1", "5", "0"]),
         R::MessageSize => {
-            (with_offer(|o| (o.min_message_size, o.message_size) = (20_000, 30_000)), &["20480", "20000"])
+            (with_offer(|o| (o.min_message_size, o.message_size) = (20_000, 30_000)), &["16384", "20000"])
         }
         R::Credits => (with_offer(|o| o.qps[0].receive_credits = 1), &["pair 0", "1"]),
         R::Disagreement => (disagreement(), &["B1024", "B256"]),
