@@ -1,30 +1,40 @@
 //! The closed set of services a worker can run.
 
+use super::kv::Gateway;
+use super::kv::link::KvLink;
+use super::memory::MemoryNode;
 use super::relay::{PathEnd, PathTotals, Relay};
 use super::traffic::{Sink, Source};
 use super::{Burst, Context, Service};
 use crate::flow::PathIndex;
+use crate::front::PortBuf;
 use crate::worker::PathOrder;
-use rdma_engine::buf::{Buf, Pool};
+use rdma_engine::buf::Pool;
 use rdma_engine::transport::Transport;
 use rdma_engine::wr::{Completion, QpId};
 
 /// One of the services; dispatched once a burst and once a completion.
 #[derive(Debug)]
-pub enum AnyService<B: Buf> {
+pub enum AnyService<B: PortBuf> {
     /// Flows over RDMA.
     Relay(Relay<B>),
+    /// Keys for clients.
+    Kv(Box<Gateway<B>>),
+    /// Keys for gateways.
+    Memory(Box<MemoryNode<B>>),
     /// Makes traffic.
     Source(Source),
     /// Verifies traffic.
     Sink(Sink),
 }
 
-impl<B: Buf> AnyService<B> {
+impl<B: PortBuf> AnyService<B> {
     /// The name used in tables and files.
     pub fn name(&self) -> &'static str {
         match self {
             AnyService::Relay(_) => "relay",
+            AnyService::Kv(_) => "kv",
+            AnyService::Memory(_) => "memory",
             AnyService::Source(_) => "source",
             AnyService::Sink(_) => "sink",
         }
@@ -41,6 +51,8 @@ impl<B: Buf> AnyService<B> {
     pub fn drain(&mut self) {
         match self {
             AnyService::Relay(relay) => relay.drain(),
+            AnyService::Kv(gateway) => gateway.drain(),
+            AnyService::Memory(node) => node.drain(),
             AnyService::Source(source) => source.stop(),
             AnyService::Sink(_) => {}
         }
@@ -50,22 +62,30 @@ impl<B: Buf> AnyService<B> {
     pub fn is_drained(&self) -> bool {
         match self {
             AnyService::Relay(relay) => relay.is_drained(),
+            AnyService::Kv(gateway) => gateway.is_drained(),
+            AnyService::Memory(node) => node.is_drained(),
             AnyService::Source(source) => source.is_done(),
             AnyService::Sink(_) => true,
         }
     }
 
     /// The deadline of a drain has passed.
-    pub fn abandon<T: Transport<Buf = B>, P>(&mut self, ctx: &mut Context<'_, T, P>) {
+    pub fn abandon<T, P>(&mut self, ctx: &mut Context<'_, T, P>)
+    where
+        T: Transport<Buf = B>,
+        P: Pool<Buf = B>,
+    {
         match self {
             AnyService::Relay(relay) => relay.abandon(ctx),
+            AnyService::Kv(gateway) => gateway.abandon(ctx),
+            AnyService::Memory(node) => node.abandon(ctx),
             AnyService::Source(_) | AnyService::Sink(_) => {}
         }
     }
 }
 
 /// The life of a path, as control orders it. Services without an RDMA side are never asked.
-impl<B: Buf> AnyService<B> {
+impl<B: PortBuf> AnyService<B> {
     /// A queue pair to use, in RTS and attached: post its receives, send nothing before
     /// [`path_ready`](Self::path_ready).
     pub fn attach<T, P>(&mut self, ctx: &mut Context<'_, T, P>, path: PathIndex, qp: QpId, order: &PathOrder)
@@ -75,6 +95,16 @@ impl<B: Buf> AnyService<B> {
     {
         match self {
             AnyService::Relay(relay) => drop(relay.attach(ctx, path, order.link(qp))),
+            AnyService::Kv(gateway) => {
+                if let Some(link) = KvLink::of(order, qp) {
+                    gateway.attach(ctx, path, link);
+                }
+            }
+            AnyService::Memory(node) => {
+                if let Some(link) = KvLink::of(order, qp) {
+                    node.attach(ctx, path, link);
+                }
+            }
             AnyService::Source(_) | AnyService::Sink(_) => {}
         }
     }
@@ -83,14 +113,22 @@ impl<B: Buf> AnyService<B> {
     pub fn path_ready(&mut self, path: PathIndex) {
         match self {
             AnyService::Relay(relay) => relay.path_ready(path),
+            AnyService::Kv(gateway) => gateway.path_ready(path),
+            AnyService::Memory(node) => node.path_ready(path),
             AnyService::Source(_) | AnyService::Sink(_) => {}
         }
     }
 
     /// The connection behind the path is gone: give up its queue pair.
-    pub fn fail<T: Transport<Buf = B>, P>(&mut self, ctx: &mut Context<'_, T, P>, path: PathIndex) {
+    pub fn fail<T, P>(&mut self, ctx: &mut Context<'_, T, P>, path: PathIndex)
+    where
+        T: Transport<Buf = B>,
+        P: Pool<Buf = B>,
+    {
         match self {
             AnyService::Relay(relay) => relay.fail(ctx, path),
+            AnyService::Kv(gateway) => gateway.fail(ctx, path),
+            AnyService::Memory(node) => node.fail(ctx, path),
             AnyService::Source(_) | AnyService::Sink(_) => {}
         }
     }
@@ -106,33 +144,44 @@ impl<B: Buf> AnyService<B> {
                 let (path, link, end) = relay.take_down(ctx)?;
                 Some((path, link.qp, end, relay.path_totals(path)))
             }
+            AnyService::Kv(gateway) => {
+                let (path, qp, end) = gateway.take_down(ctx)?;
+                Some((path, qp, end, gateway.path_totals(path)))
+            }
+            AnyService::Memory(node) => {
+                let (path, qp, end) = node.take_down(ctx)?;
+                Some((path, qp, end, node.path_totals(path)))
+            }
             AnyService::Source(_) | AnyService::Sink(_) => None,
         }
     }
 
     /// The queue pair that was taken down last on this path is destroyed: the peer's READs cannot reach us by it.
     pub fn released(&mut self, path: PathIndex) {
-        let _ = path;
-        match self {
-            AnyService::Relay(_) | AnyService::Source(_) | AnyService::Sink(_) => {}
+        if let AnyService::Memory(node) = self {
+            node.released(path);
         }
     }
 }
 
-impl<T: Transport, P: Pool<Buf = T::Buf>> Service<T, P> for AnyService<T::Buf> {
+impl<B: PortBuf, T: Transport<Buf = B>, P: Pool<Buf = B>> Service<T, P> for AnyService<B> {
     #[inline]
-    fn on_burst(&mut self, ctx: &mut Context<'_, T, P>, burst: &mut Burst<T::Buf>) -> bool {
+    fn on_burst(&mut self, ctx: &mut Context<'_, T, P>, burst: &mut Burst<B>) -> bool {
         match self {
             AnyService::Relay(s) => s.on_burst(ctx, burst),
+            AnyService::Kv(s) => s.on_burst(ctx, burst),
+            AnyService::Memory(s) => s.on_burst(ctx, burst),
             AnyService::Source(s) => s.on_burst(ctx, burst),
             AnyService::Sink(s) => s.on_burst(ctx, burst),
         }
     }
 
     #[inline]
-    fn on_completion(&mut self, ctx: &mut Context<'_, T, P>, completion: Completion<T::Buf>) {
+    fn on_completion(&mut self, ctx: &mut Context<'_, T, P>, completion: Completion<B>) {
         match self {
             AnyService::Relay(s) => s.on_completion(ctx, completion),
+            AnyService::Kv(s) => s.on_completion(ctx, completion),
+            AnyService::Memory(s) => s.on_completion(ctx, completion),
             AnyService::Source(s) => s.on_completion(ctx, completion),
             AnyService::Sink(s) => s.on_completion(ctx, completion),
         }
@@ -141,6 +190,8 @@ impl<T: Transport, P: Pool<Buf = T::Buf>> Service<T, P> for AnyService<T::Buf> {
     fn on_tick(&mut self, ctx: &mut Context<'_, T, P>) {
         match self {
             AnyService::Relay(s) => s.on_tick(ctx),
+            AnyService::Kv(s) => s.on_tick(ctx),
+            AnyService::Memory(s) => s.on_tick(ctx),
             AnyService::Source(s) => s.on_tick(ctx),
             AnyService::Sink(s) => s.on_tick(ctx),
         }
@@ -150,6 +201,8 @@ impl<T: Transport, P: Pool<Buf = T::Buf>> Service<T, P> for AnyService<T::Buf> {
     fn wants_rx(&self) -> bool {
         match self {
             AnyService::Relay(s) => Service::<T, P>::wants_rx(s),
+            AnyService::Kv(s) => Service::<T, P>::wants_rx(s.as_ref()),
+            AnyService::Memory(s) => Service::<T, P>::wants_rx(s.as_ref()),
             AnyService::Source(s) => Service::<T, P>::wants_rx(s),
             AnyService::Sink(s) => Service::<T, P>::wants_rx(s),
         }

@@ -56,6 +56,12 @@ pub enum Counter {
     KvRequests,
     /// Gateway: replies made.
     KvReplies,
+    /// Gateway: datagrams sent to clients.
+    KvDatagrams,
+    /// Gateway: of these, with headers in front of the value where it came in.
+    KvInPlace,
+    /// Gateway: requests put together from fragments.
+    KvReassembled,
     /// Gateway: keys to be read.
     KvGets,
     /// Gateway: of these, found.
@@ -150,7 +156,7 @@ pub enum Counter {
 
 impl Counter {
     /// All counters, in order of their numbers.
-    pub const ALL: [Counter; 71] = [
+    pub const ALL: [Counter; 74] = [
         Counter::Turns,
         Counter::IdleTurns,
         Counter::BusyCycles,
@@ -177,6 +183,9 @@ impl Counter {
         Counter::Missing,
         Counter::KvRequests,
         Counter::KvReplies,
+        Counter::KvDatagrams,
+        Counter::KvInPlace,
+        Counter::KvReassembled,
         Counter::KvGets,
         Counter::KvGetHits,
         Counter::KvGetMisses,
@@ -281,6 +290,9 @@ impl Counter {
         match self {
             Counter::KvRequests => "kv_requests",
             Counter::KvReplies => "kv_replies",
+            Counter::KvDatagrams => "kv_datagrams",
+            Counter::KvInPlace => "kv_in_place",
+            Counter::KvReassembled => "kv_reassembled",
             Counter::KvGets => "kv_gets",
             Counter::KvGetHits => "kv_get_hits",
             Counter::KvGetMisses => "kv_get_misses",

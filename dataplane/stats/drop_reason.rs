@@ -32,6 +32,16 @@ pub enum DropReason {
     NotWanted,
     /// The relay could take no more while its port carried RoCE frames too.
     SharedPortFull,
+    /// Clients' frames or requests that make no sense.
+    ClientMalformed,
+    /// Clients' frames whose IP or UDP checksum is wrong.
+    ClientChecksum,
+    /// Requests from addresses or ports that are not answered.
+    ClientRefused,
+    /// Requests in fragments of which some did not come.
+    ClientIncomplete,
+    /// Replies that found no room, or errors above their rate.
+    ReplyDropped,
     /// RoCE frames: the TX queue took nothing for too long.
     FabricTxFull,
     /// Frames to our RoCE port or host side that hold no packet that makes sense.
@@ -62,7 +72,7 @@ pub enum DropReason {
 
 impl DropReason {
     /// All reasons, in order of their numbers.
-    pub const ALL: [DropReason; 27] = [
+    pub const ALL: [DropReason; 32] = [
         DropReason::Runt,
         DropReason::Oversize,
         DropReason::PathDown,
@@ -77,6 +87,11 @@ impl DropReason {
         DropReason::LostInTransit,
         DropReason::NotWanted,
         DropReason::SharedPortFull,
+        DropReason::ClientMalformed,
+        DropReason::ClientChecksum,
+        DropReason::ClientRefused,
+        DropReason::ClientIncomplete,
+        DropReason::ReplyDropped,
         DropReason::FabricTxFull,
         DropReason::FabricMalformed,
         DropReason::FabricIcrc,
@@ -109,6 +124,11 @@ impl DropReason {
             DropReason::LostInTransit => "lost_in_transit",
             DropReason::NotWanted => "not_wanted",
             DropReason::SharedPortFull => "shared_port_full",
+            DropReason::ClientMalformed => "client_malformed",
+            DropReason::ClientChecksum => "client_checksum",
+            DropReason::ClientRefused => "client_refused",
+            DropReason::ClientIncomplete => "client_incomplete",
+            DropReason::ReplyDropped => "reply_dropped",
             DropReason::FabricTxFull => "fabric_tx_full",
             DropReason::FabricMalformed => "fabric_malformed",
             DropReason::FabricIcrc => "fabric_icrc",
@@ -148,6 +168,11 @@ impl DropReason {
             DropReason::LostInTransit => "sent by the peer, never arrived",
             DropReason::NotWanted => "no use for frames that come to this port",
             DropReason::SharedPortFull => "no room while RoCE frames shared the port",
+            DropReason::ClientMalformed => "clients: packets that make no sense",
+            DropReason::ClientChecksum => "clients: wrong IP or UDP checksum",
+            DropReason::ClientRefused => "clients: addresses or ports not answered",
+            DropReason::ClientIncomplete => "clients: fragments that did not all come",
+            DropReason::ReplyDropped => "replies without room, or too many errors",
             DropReason::FabricTxFull => "RoCE: the TX queue took nothing for too long",
             DropReason::FabricMalformed => "RoCE: no packets that make sense",
             DropReason::FabricIcrc => "RoCE: packets whose ICRC is wrong",

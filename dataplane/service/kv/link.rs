@@ -1,5 +1,6 @@
 //! Queue pairs between a gateway worker and a memory node's worker, as control hands them over.
 
+use crate::worker::PathOrder;
 use rdma_engine::cm::RegionOffer;
 use rdma_engine::wr::QpId;
 use std::sync::Arc;
@@ -46,4 +47,21 @@ pub struct KvLink {
     pub region: Option<RegionOffer>,
     /// What the other end says of itself.
     pub hello: Arc<[u8]>,
+}
+
+impl KvLink {
+    /// A queue pair as control orders it to be used; `None` for a lane that the service does not have.
+    pub fn of(order: &PathOrder, qp: QpId) -> Option<Self> {
+        Some(KvLink {
+            qp,
+            lane: Lane::from_code(order.lane)?,
+            peer: order.peer,
+            peer_worker: order.peer_worker,
+            peer_credits: order.peer_credits,
+            recv_depth: order.recv_depth,
+            message_bytes: order.message_bytes,
+            region: order.region,
+            hello: Arc::clone(&order.application),
+        })
+    }
 }

@@ -2,6 +2,7 @@
 //!
 //! | file | what it holds |
 //! |---|---|
+//! | `gateway` | a gateway worker |
 //! | `engine` | a gateway worker without its front end |
 //! | `message` | hello, calls and answers between gateway and memory node |
 //! | `link` | queue pairs between the two, as control hands them over |
@@ -13,12 +14,15 @@
 
 pub mod engine;
 pub mod epochs;
+pub mod gateway;
 pub mod link;
 pub mod message;
 pub mod order;
 pub mod output;
 pub mod ownership;
 pub mod sim;
+
+pub use gateway::Gateway;
 
 #[cfg(test)]
 mod tests;

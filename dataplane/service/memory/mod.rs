@@ -16,6 +16,7 @@ mod chores;
 pub mod items;
 mod seats;
 
+use crate::flow::PathIndex;
 use crate::service::kv::link::KvLink;
 use crate::service::kv::ownership::Owners;
 use crate::service::relay::{PathEnd, PathTotals};
@@ -97,7 +98,7 @@ impl<B: Buf> MemoryNode<B> {
     ///
     /// # Panics
     /// If the path has a queue pair already.
-    pub fn attach<T, P>(&mut self, ctx: &mut Context<'_, T, P>, path: u8, link: KvLink)
+    pub fn attach<T, P>(&mut self, ctx: &mut Context<'_, T, P>, path: PathIndex, link: KvLink)
     where
         T: Transport<Buf = B>,
         P: Pool<Buf = B>,
@@ -106,10 +107,10 @@ impl<B: Buf> MemoryNode<B> {
     }
 
     /// The gateway is ready too.
-    pub fn path_ready(&mut self, _: u8) {}
+    pub fn path_ready(&mut self, _: PathIndex) {}
 
     /// Gives a path up because the connection behind it is gone.
-    pub fn fail<T: Transport<Buf = B>, P>(&mut self, ctx: &mut Context<'_, T, P>, path: u8) {
+    pub fn fail<T: Transport<Buf = B>, P>(&mut self, ctx: &mut Context<'_, T, P>, path: PathIndex) {
         self.seat_failed(ctx, usize::from(path), PathEnd::Told);
     }
 
@@ -117,22 +118,22 @@ impl<B: Buf> MemoryNode<B> {
     pub fn take_down<T: Transport<Buf = B>, P>(
         &mut self,
         ctx: &mut Context<'_, T, P>,
-    ) -> Option<(u8, QpId, PathEnd)> {
+    ) -> Option<(PathIndex, QpId, PathEnd)> {
         let (seats, stalled) = (&mut self.seats, &mut self.stalled);
         let down = |seat: &Seat<B>| seat.is_down(ctx.transport);
         let at = seats.iter().position(down)?;
         stalled.retain(|call| call.seat != at);
         let (qp, end) = seats[at].leave()?;
-        Some((at as u8, qp, end))
+        Some((at as PathIndex, qp, end))
     }
 
     /// What a path carried.
-    pub fn path_totals(&self, path: u8) -> PathTotals {
+    pub fn path_totals(&self, path: PathIndex) -> PathTotals {
         self.seats[usize::from(path)].totals
     }
 
     /// The path's queue pair has been destroyed: its READs are over for good.
-    pub fn released(&mut self, path: u8) {
+    pub fn released(&mut self, path: PathIndex) {
         if let Some(gateway) = self.seats[usize::from(path)].gateway.take() {
             self.writer.disconnect(gateway);
         }

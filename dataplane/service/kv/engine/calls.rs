@@ -3,6 +3,7 @@
 use super::job::{Failure, KeyAt, Outcome, Step, Task};
 use super::lookup::key_of;
 use super::{Engine, Mark, What};
+use crate::flow::PathIndex;
 use crate::memcached::rpc::{Call, put_call};
 use crate::memcached::{Command, KEY_BYTES_MAX, Operation, Parsed, parse};
 use crate::service::Context;
@@ -141,7 +142,7 @@ impl<B: Buf, C: Copy> Engine<B, C> {
         P: Pool<Buf = B>,
     {
         if status != Status::Success {
-            self.path_failed(ctx, Some(mark.of as u8), PathEnd::Send(status));
+            self.path_failed(ctx, Some(mark.of as PathIndex), PathEnd::Send(status));
         }
     }
 
@@ -157,7 +158,7 @@ impl<B: Buf, C: Copy> Engine<B, C> {
     {
         let at = mark.of as usize;
         if completion.status != Status::Success {
-            return self.path_failed(ctx, Some(mark.of as u8), PathEnd::Receive(completion.status));
+            return self.path_failed(ctx, Some(mark.of as PathIndex), PathEnd::Receive(completion.status));
         }
         let Some(path) = self.paths.get_mut(at) else { return };
         path.owed += 1;
@@ -171,7 +172,7 @@ impl<B: Buf, C: Copy> Engine<B, C> {
         let (Some(header), Some(kind)) = (header, kind) else {
             // What it answers is not known: the connection is of no use any more.
             ctx.tally.add(Counter::KvMalformed, 1);
-            return self.path_failed(ctx, Some(at as u8), PathEnd::Told);
+            return self.path_failed(ctx, Some(at as PathIndex), PathEnd::Told);
         };
         let unix_ms = self.unix_ms(ctx.now);
         self.node_of(part).hear_clock(ctx.now, unix_ms, header.clock_ms.get());

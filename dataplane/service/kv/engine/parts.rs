@@ -1,6 +1,7 @@
 //! Partitions of memory nodes as a gateway worker sees them.
 
 use super::slab::NONE;
+use crate::flow::PathIndex;
 use crate::service::kv::epochs::Lookups;
 use crate::service::kv::link::KvLink;
 use crate::service::kv::message::{Node, NodeCounts};
@@ -67,8 +68,8 @@ pub(super) enum Membership {
 #[derive(Debug)]
 pub(super) struct Part {
     /// Paths of both lanes, by index.
-    pub(super) read: Option<u8>,
-    pub(super) call: Option<u8>,
+    pub(super) read: Option<PathIndex>,
+    pub(super) call: Option<PathIndex>,
     pub(super) membership: Membership,
     pub(super) asked_at: Time,
     pub(super) region: Option<RegionOffer>,

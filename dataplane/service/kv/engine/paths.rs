@@ -3,6 +3,7 @@
 use super::job::{Failure, Outcome, Step};
 use super::parts::{Line, Membership, PathState};
 use super::{Engine, Mark, What};
+use crate::flow::PathIndex;
 use crate::service::Context;
 use crate::service::kv::epochs::Lookups;
 use crate::service::kv::link::{KvLink, Lane};
@@ -18,7 +19,7 @@ impl<B: Buf, C: Copy> Engine<B, C> {
     ///
     /// # Panics
     /// If the path has a queue pair already.
-    pub fn attach<T, P>(&mut self, ctx: &mut Context<'_, T, P>, path: u8, link: KvLink)
+    pub fn attach<T, P>(&mut self, ctx: &mut Context<'_, T, P>, path: PathIndex, link: KvLink)
     where
         T: Transport<Buf = B>,
         P: Pool<Buf = B>,
@@ -70,7 +71,7 @@ impl<B: Buf, C: Copy> Engine<B, C> {
     }
 
     /// The node is ready for the path's messages.
-    pub fn path_ready(&mut self, path: u8) {
+    pub fn path_ready(&mut self, path: PathIndex) {
         let p = &mut self.paths[usize::from(path)];
         if p.state == PathState::Armed {
             p.state = PathState::Up;
@@ -78,7 +79,7 @@ impl<B: Buf, C: Copy> Engine<B, C> {
     }
 
     /// Gives a path up because the connection behind it is gone.
-    pub fn fail<T, P>(&mut self, ctx: &mut Context<'_, T, P>, path: u8)
+    pub fn fail<T, P>(&mut self, ctx: &mut Context<'_, T, P>, path: PathIndex)
     where
         T: Transport<Buf = B>,
         P: Pool<Buf = B>,
@@ -91,7 +92,7 @@ impl<B: Buf, C: Copy> Engine<B, C> {
     pub fn take_down<T: Transport<Buf = B>, P>(
         &mut self,
         ctx: &mut Context<'_, T, P>,
-    ) -> Option<(u8, QpId, PathEnd)> {
+    ) -> Option<(PathIndex, QpId, PathEnd)> {
         let at = self.paths.iter().position(|p| {
             let gone = |link: &KvLink| ctx.transport.in_flight(link.qp) == 0;
             matches!(p.state, PathState::Dying(_)) && p.link.as_ref().is_some_and(gone)
@@ -101,15 +102,15 @@ impl<B: Buf, C: Copy> Engine<B, C> {
         let link = path.link.take()?;
         let part = &mut self.parts[usize::from(path.part)];
         match link.lane {
-            Lane::Read if part.read == Some(at as u8) => part.read = None,
-            Lane::Call if part.call == Some(at as u8) => part.call = None,
+            Lane::Read if part.read == Some(at as PathIndex) => part.read = None,
+            Lane::Call if part.call == Some(at as PathIndex) => part.call = None,
             _ => {}
         }
-        Some((at as u8, link.qp, end))
+        Some((at as PathIndex, link.qp, end))
     }
 
     /// What a path carried.
-    pub fn path_totals(&self, path: u8) -> PathTotals {
+    pub fn path_totals(&self, path: PathIndex) -> PathTotals {
         self.paths[usize::from(path)].totals
     }
 
@@ -141,14 +142,18 @@ impl<B: Buf, C: Copy> Engine<B, C> {
         P: Pool<Buf = B>,
     {
         for path in 0..self.paths.len() {
-            self.path_failed(ctx, Some(path as u8), PathEnd::Closed);
+            self.path_failed(ctx, Some(path as PathIndex), PathEnd::Closed);
         }
         self.settle(ctx);
     }
 
     /// A queue pair is of no use any more, and its partition with it.
-    pub(super) fn path_failed<T, P>(&mut self, ctx: &mut Context<'_, T, P>, path: Option<u8>, end: PathEnd)
-    where
+    pub(super) fn path_failed<T, P>(
+        &mut self,
+        ctx: &mut Context<'_, T, P>,
+        path: Option<PathIndex>,
+        end: PathEnd,
+    ) where
         T: Transport<Buf = B>,
         P: Pool<Buf = B>,
     {
@@ -208,7 +213,7 @@ impl<B: Buf, C: Copy> Engine<B, C> {
                 Ok(()) => path.owed -= 1,
                 Err(refused) if refused.why == Refusal::Full => return,
                 Err(refused) => {
-                    return self.path_failed(ctx, Some(at as u8), PathEnd::Refused(refused.why));
+                    return self.path_failed(ctx, Some(at as PathIndex), PathEnd::Refused(refused.why));
                 }
             }
         }

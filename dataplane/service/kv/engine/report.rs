@@ -3,6 +3,7 @@
 use super::Engine;
 use super::calls::{JOIN, REPORT};
 use super::parts::{Membership as Standing, PathState};
+use crate::flow::PathIndex;
 use crate::service::Context;
 use crate::service::kv::message::{AnswerHeader, AnswerKind, CALL_HEADER, CallKind, Membership};
 use crate::stats::Counter;
@@ -51,7 +52,8 @@ impl<B: Buf, C: Copy> Engine<B, C> {
     }
 
     fn is_ready(&self, part: usize) -> bool {
-        let up = |path: Option<u8>| path.is_some_and(|p| self.paths[usize::from(p)].state == PathState::Up);
+        let up =
+            |path: Option<PathIndex>| path.is_some_and(|p| self.paths[usize::from(p)].state == PathState::Up);
         up(self.parts[part].read) && up(self.parts[part].call)
     }
 

@@ -1,6 +1,7 @@
 //! Memory nodes and gateways, joined by the loopback transport: control and clients are played by the test.
 
 use super::ends::{End, Gateway, NodeEnd, with_ctx};
+use crate::flow::PathIndex;
 use crate::service::Context;
 use crate::service::kv::engine::{Engine, EngineSettings, REQUEST_JOBS};
 use crate::service::kv::link::{KvLink, Lane};
@@ -98,13 +99,13 @@ pub struct Cluster {
 }
 
 /// The path of a partition's lane at a gateway.
-fn gateway_path(setup: &Setup, node: usize, partition: usize, lane: Lane) -> u8 {
-    ((node * setup.partitions as usize + partition) * 2 + lane as usize) as u8
+fn gateway_path(setup: &Setup, node: usize, partition: usize, lane: Lane) -> PathIndex {
+    ((node * setup.partitions as usize + partition) * 2 + lane as usize) as PathIndex
 }
 
 /// The path of a gateway's lane at a node's worker.
-fn node_path(gateway: usize, lane: Lane) -> u8 {
-    (gateway * 2 + lane as usize) as u8
+fn node_path(gateway: usize, lane: Lane) -> PathIndex {
+    (gateway * 2 + lane as usize) as PathIndex
 }
 
 impl Cluster {
@@ -320,7 +321,7 @@ impl Cluster {
     }
 
     /// Paths that have gone down: the gateways', then the nodes'.
-    pub fn downs(&self) -> [Vec<(u8, PathEnd)>; 2] {
+    pub fn downs(&self) -> [Vec<(PathIndex, PathEnd)>; 2] {
         let gateways = self.gateways.iter().flat_map(|g| g.downs.clone()).collect();
         let nodes = self.nodes.iter().flat_map(|n| &n.workers).flat_map(|w| w.downs.clone()).collect();
         [gateways, nodes]
@@ -331,7 +332,7 @@ impl Cluster {
         let partitions = self.setup.partitions as usize;
         let ours = (0..partitions)
             .flat_map(|p| [Lane::Read, Lane::Call].map(|l| gateway_path(&self.setup, node, p, l)));
-        let ours: Vec<u8> = ours.collect();
+        let ours: Vec<PathIndex> = ours.collect();
         let free = |g: &Gateway| ours.iter().all(|path| !g.links.contains(path));
         self.gateways.iter().all(free) && self.nodes[node].workers.iter().all(|w| w.links.is_empty())
     }

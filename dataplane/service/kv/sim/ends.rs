@@ -2,6 +2,7 @@
 
 use super::cluster::{DEPTH, MESSAGE};
 use super::torn::Torn;
+use crate::flow::PathIndex;
 use crate::service::kv::engine::Engine;
 use crate::service::memory::MemoryNode;
 use crate::service::outbox::Outbox;
@@ -109,9 +110,9 @@ pub struct NodeEnd {
     /// The service.
     pub node: MemoryNode<HeapBuf>,
     /// Paths that are up.
-    pub(super) links: Vec<u8>,
+    pub(super) links: Vec<PathIndex>,
     /// Paths that went down.
-    pub downs: Vec<(u8, PathEnd)>,
+    pub downs: Vec<(PathIndex, PathEnd)>,
 }
 
 /// A gateway worker.
@@ -121,9 +122,9 @@ pub struct Gateway {
     /// The service.
     pub engine: Engine<HeapBuf, u32>,
     /// Paths that are up.
-    pub(super) links: Vec<u8>,
+    pub(super) links: Vec<PathIndex>,
     /// Paths that went down.
-    pub downs: Vec<(u8, PathEnd)>,
+    pub downs: Vec<(PathIndex, PathEnd)>,
     /// Replies that nobody took yet: client and text.
     pub replies: VecDeque<(u32, Vec<u8>)>,
     /// It does nothing at all.
