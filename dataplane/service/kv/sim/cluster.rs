@@ -130,6 +130,7 @@ impl Cluster {
                 end,
                 engine: Engine::new(settings),
                 links: vec![],
+                call_qp: None,
                 downs: vec![],
                 replies: VecDeque::new(),
                 is_stuck: false,
@@ -172,6 +173,7 @@ impl Cluster {
                 end: End::new(&device, p as usize, 0, 0),
                 node: MemoryNode::new(settings, writer(p)),
                 links: vec![],
+                call_qp: None,
                 downs: vec![],
             }
         };
@@ -207,8 +209,9 @@ impl Cluster {
         let (theirs, their_qpn) = worker.end.queue_pair(Access::REMOTE_READ);
         let (ours, our_qpn) = gateway.end.queue_pair(Access::LOCAL);
         let receives = if lane == Lane::Call { DEPTH } else { 0 };
+        let their_qp = worker.end.raise(theirs, &gateway.end, our_qpn);
         let mut link = KvLink {
-            qp: worker.end.raise(theirs, &gateway.end, our_qpn),
+            qp: their_qp,
             lane,
             peer: g as u16,
             peer_worker: 0,
@@ -222,11 +225,27 @@ impl Cluster {
         link.qp = gateway.end.raise(ours, &worker.end, their_qpn);
         (link.peer, link.peer_worker, link.region, link.hello) =
             (n as u16, partition as u16, Some(region), hello);
+        let our_qp = link.qp;
         with_ctx!(&mut gateway.end, self.now, |ctx| gateway.engine.attach(&mut ctx, paths.0, link));
+        if lane == Lane::Call {
+            (gateway.call_qp, worker.call_qp) = (Some(our_qp), Some(their_qp));
+        }
         gateway.links.push(paths.0);
         worker.links.push(paths.1);
         gateway.engine.path_ready(paths.0);
         worker.node.path_ready(paths.1);
+    }
+
+    /// A gateway says something to a node that no gateway would say.
+    pub fn forge_call(&mut self, gateway: usize, bytes: &[u8]) {
+        let g = &mut self.gateways[gateway];
+        g.end.forge(g.call_qp.expect("a connection"), bytes);
+    }
+
+    /// A node answers what no node would answer.
+    pub fn forge_answer(&mut self, node: usize, bytes: &[u8]) {
+        let w = &mut self.nodes[node].workers[0];
+        w.end.forge(w.call_qp.expect("a connection"), bytes);
     }
 
     /// Control gives up what is between a gateway and a node, at the gateway's end.

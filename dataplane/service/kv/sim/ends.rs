@@ -9,14 +9,14 @@ use crate::service::outbox::Outbox;
 use crate::service::relay::PathEnd;
 use crate::service::{Burst, Context, Pools, Service};
 use crate::stats::{Counter, Tally};
-use rdma_engine::buf::{Buf, NoEgress, copy_out};
+use rdma_engine::buf::{Buf, NoEgress, Pool, copy_out};
 use rdma_engine::heap::{HeapBuf, HeapPool};
 use rdma_engine::loopback::{LoopQp, LoopTransport, Loopback};
 use rdma_engine::mem::Access;
 use rdma_engine::qp::{AddressVector, BringUp, InitAttr, QpCaps, QpSpec, RtrAttr, RtsAttr};
 use rdma_engine::transport::{Completions, CqSpec, Device, Transport, WorkerSpec};
 use rdma_engine::types::{Pmtu, Psn, QpType, Qpn, Time};
-use rdma_engine::wr::QpId;
+use rdma_engine::wr::{Cookie, Op, QpId, SendWr};
 use std::collections::VecDeque;
 use std::sync::Arc;
 
@@ -51,6 +51,14 @@ impl End {
             tally: Tally::default(),
             outbox: Outbox::default(),
         }
+    }
+
+    /// A message that no service of ours would send.
+    pub(super) fn forge(&mut self, qp: QpId, bytes: &[u8]) {
+        let mut buf = self.pools.messages.alloc().unwrap();
+        buf.append(bytes.len()).unwrap().copy_from_slice(bytes);
+        // Its completion belongs to nobody.
+        self.transport.post_send(qp, SendWr::new(Op::Send, buf, Cookie(u64::MAX))).unwrap();
     }
 
     /// A count.
@@ -111,6 +119,8 @@ pub struct NodeEnd {
     pub node: MemoryNode<HeapBuf>,
     /// Paths that are up.
     pub(super) links: Vec<PathIndex>,
+    /// The queue pair of the newest call lane.
+    pub(super) call_qp: Option<QpId>,
     /// Paths that went down.
     pub downs: Vec<(PathIndex, PathEnd)>,
 }
@@ -123,6 +133,8 @@ pub struct Gateway {
     pub engine: Engine<HeapBuf, u32>,
     /// Paths that are up.
     pub(super) links: Vec<PathIndex>,
+    /// The queue pair of the newest call lane.
+    pub(super) call_qp: Option<QpId>,
     /// Paths that went down.
     pub downs: Vec<(PathIndex, PathEnd)>,
     /// Replies that nobody took yet: client and text.
