@@ -96,6 +96,10 @@ impl Buf for Packet {
         if !self.0.adj(n) {
             self.rebuild(|chain| cut_front(chain, n));
         }
+        // Segments without bytes are nothing that every NIC can send.
+        if self.0.data().is_empty() && self.segment_count() > 1 && !self.is_empty() {
+            self.rebuild(without_empty_front);
+        }
     }
 
     fn truncate(&mut self, len: usize) {
@@ -149,6 +153,15 @@ fn cut_front(mut chain: Mbuf, mut n: usize) -> Mbuf {
         n -= chain.data().len();
         let (_, rest) = chain.split_first();
         chain = rest.expect("the caller saw enough bytes");
+    }
+    chain
+}
+
+/// A chain that has bytes, without the empty segments before them.
+fn without_empty_front(mut chain: Mbuf) -> Mbuf {
+    while chain.data().is_empty() {
+        let (_, rest) = chain.split_first();
+        chain = rest.expect("it has bytes");
     }
     chain
 }

@@ -60,7 +60,7 @@ pub trait Buf: Send + Sized + 'static {
     /// without the tailroom or while the last segment is shared. The bytes keep whatever they held.
     fn append(&mut self, n: usize) -> Option<&mut [u8]>;
 
-    /// Cuts `n` bytes off the front. Empty leading segments may be freed.
+    /// Cuts `n` bytes off the front. Segments left empty there are freed, the last one excepted.
     ///
     /// # Panics
     /// If `n` exceeds `len()`.

@@ -110,6 +110,8 @@ fn cuts<P: Pool>(pool: &P, _: &P) {
             assert_eq!((buf.len(), buf.segment_count()), (whole.len(), 4));
             buf.adj(front);
             assert_eq!(contents(&buf), whole[front..]);
+            let starts = front == 0 || buf.is_empty() || !buf.first().is_empty();
+            assert!(starts, "empty segments at the front are freed");
             let keep = whole.len() - front - back;
             buf.truncate(keep);
             assert_eq!(contents(&buf), whole[front..front + keep]);
