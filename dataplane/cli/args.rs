@@ -7,6 +7,7 @@ use clap::builder::styling::{AnsiColor, Styles};
 use clap::error::ErrorKind;
 use clap::{Args, CommandFactory, Parser, Subcommand};
 
+use super::bench::Bench;
 use super::generate::What;
 use super::version;
 use crate::config::EalWordError;
@@ -38,6 +39,8 @@ Examples:
       DPDK ports and RDMA devices with their limits
   isthmus decode roce.pcap
       a capture of RoCE traffic in words: frames, conversations, what went wrong
+  isthmus bench kv udp://127.0.0.1:11211 --value 4KiB --ratio 7:3
+      a load on a key-value service, or on memcached: rates, latencies, every value verified
 
 Exit codes:
   0  done, or drained after SIGINT or SIGTERM (a second one, 0.3 s later or more, exits at once with 130 or 143)
@@ -104,6 +107,11 @@ pub(super) enum Command {
     /// Every frame on a line, then the conversations with what most likely went wrong, then the life of one message. FILE
     /// is a pcap or pcapng file of any RoCE peer.
     Decode(Decoded),
+    /// Put a load on a server and measure it
+    Bench {
+        #[command(subcommand)]
+        what: Bench,
+    },
     /// Print the man page or a shell completion script
     #[command(hide = true)]
     Generate {

@@ -1,6 +1,8 @@
 //! The command line.
 
 mod args;
+mod bench;
+mod bench_words;
 mod check;
 mod devices;
 mod generate;
@@ -68,6 +70,7 @@ fn carry_out(invocation: Invocation) -> u8 {
         Command::Run { conf } => run(&conf, &eal),
         Command::Check { conf, json } => check(&conf, &eal, json),
         Command::Devices { json } => list_devices(&eal, json),
+        Command::Bench { what: bench::Bench::Kv(kv) } => kv.run(),
         Command::Decode(decoded) => decode(&decoded.file, &decoded.options()),
         Command::Generate { what } => print(&generate::text(what)),
     }
