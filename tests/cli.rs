@@ -197,6 +197,16 @@ fn devices_lists_a_virtual_device() {
     assert!(value.get("rdma").is_some() || value.get("rdma_error").is_some(), "{value}");
 }
 
+#[test]
+fn devices_fails_when_dpdk_does_not_start() {
+    let words =
+        ["--no-huge", "-m", "64", "--no-pci", "--vdev", "net_nosuch0", "--file-prefix", "isthmus-cli-nosuch"];
+    let output = isthmus(&[&words[..], &["--", "devices"]].concat());
+    let said = text(&output.stdout);
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(said.contains("net_nosuch0") && said.contains("RDMA devices"), "{said}");
+}
+
 const CAPTURE: &str = "tests/data/roce/rxe61-ipv6.pcap";
 
 #[test]

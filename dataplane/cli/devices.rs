@@ -240,10 +240,17 @@ pub(super) fn text(report: &Report) -> String {
     for nic in &report.kernel_nics {
         let owner =
             nic.driver.as_deref().map_or("no driver".to_owned(), |driver| format!("the kernel's {driver}"));
-        text.push_str(&format!(
-            "  {} is bound to {owner}; to use it here: dpdk-devbind.py -b vfio-pci {}\n",
-            nic.address, nic.address
-        ));
+        text.push_str(&format!("  {} is bound to {owner}", nic.address));
+        match (&nic.interface, nic.is_up) {
+            (Some(name), true) => {
+                text.push_str(&format!(" as {name}, which is up: leave it unless nobody needs it\n"));
+            }
+            (name, _) => {
+                let name = name.as_ref().map_or(String::new(), |name| format!(" as {name}, which is down"));
+                let address = &nic.address;
+                text.push_str(&format!("{name}; to use it here: dpdk-devbind.py -b vfio-pci {address}\n"));
+            }
+        }
     }
     text.push_str("\nRDMA devices\n");
     match &report.rdma {
@@ -410,7 +417,12 @@ mod tests {
             gids: vec![gid],
             ..RdmaReport::default()
         };
-        let nic = PciNic { address: "0000:00:03.0".into(), driver: Some("virtio-pci".into()) };
+        let nic = PciNic {
+            address: "0000:00:03.0".into(),
+            driver: Some("virtio-pci".into()),
+            interface: Some("eth0".into()),
+            is_up: false,
+        };
         Report { ports: Ok(vec![port]), kernel_nics: vec![nic], rdma: Ok(vec![rdma]) }
     }
 
@@ -430,6 +442,17 @@ mod tests {
         ] {
             assert!(text.contains(part), "{part} in\n{text}");
         }
+    }
+
+    #[test]
+    fn nobody_is_told_to_unbind_a_nic_that_is_up() {
+        let mut report = sample();
+        assert!(
+            text(&report).contains("as eth0, which is down; to use it here: dpdk-devbind.py -b vfio-pci")
+        );
+        report.kernel_nics[0].is_up = true;
+        let said = text(&report);
+        assert!(said.contains("as eth0, which is up: leave it") && !said.contains("devbind"), "{said}");
     }
 
     #[test]

@@ -138,7 +138,9 @@ fn list_devices(eal: &[String], json: bool) -> u8 {
         return complain(USAGE, &error);
     }
     let report = devices::probe(&config);
-    print(&if json { devices::json(&report) } else { devices::text(&report) })
+    let printed = print(&if json { devices::json(&report) } else { devices::text(&report) });
+    // A machine without RDMA is as it is; a DPDK that does not start is a failure.
+    if report.ports.is_err() { FAILED } else { printed }
 }
 
 /// Writes to standard output. A reader that has gone is no failure.

@@ -16,6 +16,10 @@ pub struct PciNic {
     pub address: String,
     /// Kernel driver it is bound to.
     pub driver: Option<String>,
+    /// The kernel's interface on it.
+    pub interface: Option<String>,
+    /// The interface is up: somebody probably needs it.
+    pub is_up: bool,
 }
 
 impl PciNic {
@@ -37,11 +41,27 @@ fn pci_nics_in(devices: &Path) -> Vec<PciNic> {
         if class.starts_with("0x02") {
             let driver = fs::read_link(device.path().join("driver")).ok();
             let driver = driver.and_then(|path| Some(path.file_name()?.to_string_lossy().into_owned()));
-            nics.push(PciNic { address: device.file_name().to_string_lossy().into_owned(), driver });
+            let interface = interface_of(&device.path());
+            let address = device.file_name().to_string_lossy().into_owned();
+            nics.push(PciNic {
+                address,
+                driver,
+                is_up: interface.as_ref().is_some_and(|(_, up)| *up),
+                interface: interface.map(|(name, _)| name),
+            });
         }
     }
     nics.sort_by(|a, b| a.address.cmp(&b.address));
     nics
+}
+
+/// The kernel's interface on a device, and whether it is up. Virtio has it one level further down.
+fn interface_of(device: &Path) -> Option<(String, bool)> {
+    let below = fs::read_dir(device).into_iter().flatten().flatten().map(|entry| entry.path());
+    let mut places = std::iter::once(device.to_owned()).chain(below).map(|place| place.join("net"));
+    let net = places.find_map(|net| fs::read_dir(net).ok()?.flatten().next())?;
+    let state = fs::read_to_string(net.path().join("operstate")).unwrap_or_default();
+    Some((net.file_name().to_string_lossy().into_owned(), matches!(state.trim(), "up" | "unknown")))
 }
 
 #[cfg(test)]
@@ -58,7 +78,12 @@ mod tests {
             fs::write(device.join("class"), class).unwrap();
             std::os::unix::fs::symlink(format!("../../drivers/{driver}"), device.join("driver")).unwrap();
         }
+        let net = root.join("0000:00:03.0/virtio1/net/eth0");
+        fs::create_dir_all(&net).unwrap();
+        fs::write(net.join("operstate"), "up\n").unwrap();
         let found = pci_nics_in(&root);
+        assert_eq!((found[0].interface.as_deref(), found[0].is_up), (Some("eth0"), true));
+        assert_eq!((found[1].interface.as_deref(), found[1].is_up), (None, false));
         let free: Vec<_> = found.iter().map(|nic| (nic.address.as_str(), nic.is_free())).collect();
         assert_eq!(free, [("0000:00:03.0", false), ("0000:01:00.0", true)]);
         fs::remove_dir_all(&root).unwrap();
