@@ -13,7 +13,7 @@ use rdma_engine::qp::QpState;
 use rdma_engine::soft::{Event, FlightRecord, SoftDevice, SoftQp, SoftTransport};
 use rdma_engine::transport::{Completions, Counters, Posted, Transport};
 use rdma_engine::types::{Qpn, Time};
-use rdma_engine::wr::{QpId, RecvWr, SendWr, SrqId};
+use rdma_engine::wr::{QpId, RecvWr, SendWr, SrqId, Status};
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -160,6 +160,8 @@ impl SoftWorker {
                     self.after_host();
                 }
                 Event::Management { .. } => self.counters.management += 1,
+                // One that its owner gave up, as at every close, did not fail.
+                Event::QpError { status: Status::WrFlushErr, .. } => {}
                 Event::QpError { qp, .. } => self.record_failure(now, qp),
                 // Completions say the rest.
                 _ => {}
