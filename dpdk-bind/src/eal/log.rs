@@ -104,11 +104,19 @@ fn emit(level: c_int, text: &str) {
             tracing::error!(target: "dpdk", "{text}");
         }
         ERR => tracing::error!(target: "dpdk", "{text}"),
+        WARNING if is_usual(text) => tracing::debug!(target: "dpdk", "{text}"),
         WARNING => tracing::warn!(target: "dpdk", "{text}"),
         NOTICE => tracing::info!(target: "dpdk", "{text}"),
         INFO => tracing::debug!(target: "dpdk", "{text}"),
         _ => tracing::trace!(target: "dpdk", "{text}"),
     }
+}
+
+/// Warnings of nearly every good start: a page size that nobody reserved, and a socket of an older protocol that nobody
+/// offers. When no hugepages are there at all, EAL fails with other words.
+fn is_usual(text: &str) -> bool {
+    (text.contains("No free ") && text.contains(" hugepages reported on node"))
+        || text.contains("No legacy callbacks, legacy socket not created")
 }
 
 thread_local! {
@@ -122,4 +130,16 @@ pub(crate) fn quietly<T>(call: impl FnOnce() -> T) -> T {
     let result = call();
     QUIET.set(before);
     result
+}
+
+#[cfg(test)]
+mod tests {
+    use super::is_usual;
+
+    #[test]
+    fn only_the_two_usual_warnings_are_no_warnings() {
+        assert!(is_usual("EAL: No free 1048576 kB hugepages reported on node 0"));
+        assert!(is_usual("TELEMETRY: No legacy callbacks, legacy socket not created"));
+        assert!(!is_usual("EAL: No available hugepages reported in hugepages-2048kB"));
+    }
 }
