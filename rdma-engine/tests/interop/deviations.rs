@@ -2,9 +2,9 @@
 
 use crate::counters::Growth;
 use crate::matrix::all_rights;
-use crate::rig::{InteropRig, rig};
+use crate::rig::{InteropRig, connected, end, rig};
 use crate::wire::{Fate, Way};
-use rdma_engine::suite::{A, B, Link, Pair, Session, contents, filled_chain, pattern};
+use rdma_engine::suite::{A, B, contents, filled_chain, pattern};
 use rdma_engine::transport::Transport;
 use rdma_engine::types::{QpType, Rkey};
 use rdma_engine::wr::{Op, RemoteSlice, SendWr, Status};
@@ -47,23 +47,6 @@ fn watch(rig: &mut InteropRig, mut loses: impl FnMut(Way, &[u8]) -> bool + 'stat
 fn opcodes(seen: &Seen, way: Way) -> Vec<u8> {
     let seen = seen.lock().unwrap_or_else(PoisonError::into_inner);
     seen.iter().filter(|(w, _)| *w == way).map(|(_, frame)| bth(frame)[0]).collect()
-}
-
-fn connected(
-    rig: &mut InteropRig,
-    kind: QpType,
-    change: impl FnOnce(&mut Link),
-) -> (Session<'_, InteropRig>, Pair) {
-    let mut s = Session::open(rig);
-    let mut link = Link::new(kind, &s.features);
-    change(&mut link);
-    let pair = s.connect(&link);
-    (s, pair)
-}
-
-fn end(mut s: Session<'_, InteropRig>, pair: &Pair) {
-    s.tear_down(pair);
-    s.finish();
 }
 
 #[test]

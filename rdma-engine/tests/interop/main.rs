@@ -13,7 +13,9 @@ mod arena_pool;
 mod counters;
 mod deviations;
 mod ends;
+mod injected;
 mod matrix;
+mod places;
 mod rig;
 mod wire;
 

@@ -134,7 +134,8 @@ impl Wire {
         }
     }
 
-    fn put(&mut self, way: Way, frame: Vec<u8>) {
+    /// Puts a frame on the wire, or takes it from there, whatever its fate should be.
+    pub fn put(&mut self, way: Way, frame: Vec<u8>) {
         if let Some(file) = &mut self.capture {
             let (at, len) = (self.start.elapsed(), frame.len() as u32);
             let header = words(&[at.as_secs() as u32, at.subsec_micros(), len, len]);
