@@ -187,7 +187,7 @@ impl Caller {
         if self.settings.requests == 0 {
             self.meter.counts.unsent += self.pace.skip_to(until);
         }
-        self.meter.span = Some((from, until));
+        self.meter.measured_ns = until.since_ns(from);
         self.phase = Phase::Drain;
     }
 

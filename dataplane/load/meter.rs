@@ -70,8 +70,8 @@ pub struct Meter {
     pub sets: Histogram<u64>,
     /// The first faults, in words.
     pub faults: Vec<String>,
-    /// When the measurement began and ended.
-    pub span: Option<(Time, Time)>,
+    /// How long was measured; of several clients the longest. Nanoseconds.
+    pub measured_ns: u64,
 }
 
 impl Default for Meter {
@@ -83,7 +83,7 @@ impl Default for Meter {
             gets: histogram(),
             sets: histogram(),
             faults: Vec::with_capacity(FAULTS_KEPT),
-            span: None,
+            measured_ns: 0,
         }
     }
 }
@@ -131,9 +131,6 @@ impl Meter {
         self.sets.add(&other.sets).expect("the bounds are alike");
         let room = FAULTS_KEPT - self.faults.len().min(FAULTS_KEPT);
         self.faults.extend(other.faults.iter().take(room).cloned());
-        self.span = match (self.span, other.span) {
-            (Some(a), Some(b)) => Some((a.0.min(b.0), a.1.max(b.1))),
-            (a, b) => a.or(b),
-        };
+        self.measured_ns = self.measured_ns.max(other.measured_ns);
     }
 }

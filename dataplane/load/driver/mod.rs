@@ -99,7 +99,7 @@ pub enum DriverError {
     )]
     TooLong(u32),
     /// Nobody listens.
-    #[error("{target} refuses the connection: nothing listens there; {advice}", target = .0, advice = advice(.0))]
+    #[error("{target} refuses the connection: nothing listens there; check {advice}", target = .0, advice = advice(.0))]
     Refused(Target),
     /// Nobody answers.
     #[error("no answer from {target}; check address, port and firewall, and {advice}", target = .0, advice = advice(.0))]

@@ -65,14 +65,13 @@ pub struct Report {
 impl Report {
     /// Of a load with these settings, all clients together, and what they measured together.
     pub fn new(target: String, load: LoadSettings, flows: u32, depth: u32, meter: Meter) -> Self {
-        let span = meter.span.map_or(0, |(from, until)| until.since_ns(from));
         Report {
             target,
             version: None,
             load,
             flows,
             depth,
-            seconds: span as f64 * 1e-9,
+            seconds: meter.measured_ns as f64 * 1e-9,
             counts: meter.counts,
             gets: meter.gets,
             sets: meter.sets,

@@ -1,5 +1,4 @@
 use super::*;
-use rdma_engine::types::Time;
 
 fn report() -> Report {
     let mut meter = Meter::default();
@@ -12,7 +11,7 @@ fn report() -> Report {
     }
     meter.counts = Counts { hits: 99_000, misses: 1000, stored: 40_000, ..Counts::default() };
     meter.counts.bytes_read = 99_000 * 4096;
-    meter.span = Some((Time(5), Time(2_000_000_005)));
+    meter.measured_ns = 2_000_000_000;
     let load = LoadSettings { ratio: (7, 3), ..LoadSettings::default() };
     let mut report = Report::new("udp://127.0.0.1:11211".into(), load, 4, 32, meter);
     report.version = Some("1.6.18".into());
