@@ -5,8 +5,8 @@ use serde_json::{Value, json};
 use super::table::{Table, grouped};
 use crate::config::{ConfigFile, Hugepages, KeySource, QpKind, Refused, TransportKind};
 use crate::plan::{
-    AppliedRule, Plan, PlanFabric, PlanNode, PlanPeer, PlanPort, PlanQp, PlanService, PlanTransport,
-    PollPolicy, PortSource, RssPlan,
+    AppliedRule, Plan, PlanFabric, PlanKv, PlanMemoryNode, PlanNode, PlanPeer, PlanPort, PlanQp, PlanService,
+    PlanTransport, PollPolicy, PortSource, RssPlan,
 };
 
 /// The plan as JSON, warnings included.
@@ -70,13 +70,17 @@ fn process(plan: &Plan) -> String {
     let interval = plan.stats.interval_s.map_or("at the end only".to_owned(), |s| format!("every {s} s"));
     let telemetry = if plan.stats.telemetry { ", and on DPDK's telemetry socket" } else { "" };
     let format = format!("{:?}", plan.stats.format).to_lowercase();
+    let arenas = match memory.arenas_bytes {
+        0 => String::new(),
+        bytes => format!(", {} MiB of arenas", mib(bytes)),
+    };
     facts(
         &[
             ("EAL", plan.eal_args.join(" ")),
             (
                 "memory",
                 format!(
-                    "{} MiB for EAL ({pages}), {} MiB of tables",
+                    "{} MiB for EAL ({pages}){arenas}, {} MiB of tables",
                     memory.eal_mib,
                     mib(memory.tables_bytes)
                 ),
@@ -213,6 +217,8 @@ fn node_text(plan: &Plan, node: &PlanNode) -> String {
             let echo = if sink.echo { ", sends every frame back" } else { "" };
             list.push(("verifies", format!("{verify}{echo}")));
         }
+        PlanService::Kv(kv) => list.extend(gateway_facts(kv)),
+        PlanService::Memory(memory) => list.extend(memory_facts(memory)),
     }
     if let Some(fabric) = &node.fabric {
         list.extend(fabric_facts(plan, fabric));
@@ -227,6 +233,45 @@ fn node_text(plan: &Plan, node: &PlanNode) -> String {
         list.push(("worker", format!("{index} on lcore {}: {}", worker.lcore, does.join(", "))));
     }
     format!("  {} ({})\n{}", node.name, node.service.kind().name(), facts(&list, "    "))
+}
+
+fn gateway_facts(kv: &PlanKv) -> Vec<(&'static str, String)> {
+    let addresses: Vec<_> = kv.addresses.iter().map(ToString::to_string).collect();
+    let vlan = kv.vlan.map_or(String::new(), |vlan| format!(", VLAN {vlan}"));
+    let allow: Vec<_> = kv.allow.iter().map(ToString::to_string).collect();
+    let from = if allow.is_empty() { "anywhere".to_owned() } else { allow.join(" ") };
+    vec![
+        ("clients", format!("{} UDP port {}{vlan}, from {from}", addresses.join(" "), kv.port)),
+        ("replies", format!("datagrams of {} bytes, MTU {}", kv.datagram_bytes, kv.mtu)),
+        ("memory nodes", format!("{}; list number {}", kv.nodes.join(" "), kv.generation)),
+        (
+            "limits",
+            format!(
+                "values {}, requests {}, messages {} bytes; {} requests and {} places per worker",
+                grouped(kv.value_bytes_max),
+                grouped(kv.request_bytes_max),
+                grouped(kv.message_bytes),
+                grouped(kv.requests),
+                grouped(kv.locations)
+            ),
+        ),
+    ]
+}
+
+fn memory_facts(memory: &PlanMemoryNode) -> Vec<(&'static str, String)> {
+    let mib = memory.arena_bytes as f64 / f64::from(1 << 20);
+    vec![
+        ("arena", format!("{mib:.0} MiB in {} partitions, to be read by its gateways", memory.partitions)),
+        (
+            "gateways",
+            format!(
+                "{} at once of {} workers each, messages of {} bytes",
+                memory.seats,
+                memory.gateway_workers_max,
+                grouped(memory.message_bytes)
+            ),
+        ),
+    ]
 }
 
 /// A list of lengths, each with how often it comes.
@@ -247,13 +292,15 @@ fn lower(word: &impl std::fmt::Debug) -> String {
 }
 
 fn fabric_facts(plan: &Plan, fabric: &PlanFabric) -> Vec<(&'static str, String)> {
-    let peer = match &fabric.peer {
+    let peer = |peer: &PlanPeer| match peer {
         PlanPeer::Listen(address) => format!("awaited on {address}"),
         PlanPeer::Connect(address) => format!("at {address}"),
         PlanPeer::InProcess(node) => format!("node {} of this process", plan.nodes[*node].name),
+        PlanPeer::Awaited => "awaited from this process".to_owned(),
     };
+    let peers: Vec<_> = fabric.peers.iter().map(peer).collect();
     let timing = &fabric.timing;
-    let mut facts = vec![("transport", transport(plan, fabric)), ("peer", peer)];
+    let mut facts = vec![("transport", transport(plan, fabric)), ("peer", peers.join(", "))];
     if fabric.transport.kind() != TransportKind::Loopback {
         let allow: Vec<_> = fabric.allow.iter().map(ToString::to_string).collect();
         let from = if allow.is_empty() { "anywhere".to_owned() } else { allow.join(" ") };
@@ -275,7 +322,14 @@ fn fabric_facts(plan: &Plan, fabric: &PlanFabric) -> Vec<(&'static str, String)>
             ),
         ));
     }
-    facts.extend(qp_facts(&fabric.qp));
+    match &fabric.call {
+        None => facts.extend(qp_facts(&fabric.qp)),
+        Some(call) => {
+            facts.push(("READs", lane(&fabric.qp)));
+            facts.push(("calls", lane(call)));
+            facts.extend(retry_facts(call));
+        }
+    }
     facts
 }
 
@@ -315,18 +369,29 @@ fn qp_facts(qp: &PlanQp) -> Vec<(&'static str, String)> {
     );
     let mut facts = vec![("queue pairs", format!("{} {kind}", qp.count)), ("depths", depths)];
     if qp.kind == QpKind::Rc {
-        let rnr = if qp.rnr_retry == 7 { "for ever".to_owned() } else { format!("{} times", qp.rnr_retry) };
-        facts.push((
-            "retries",
-            format!(
-                "{} after {:.0} us each; waits for receives {rnr}, RNR timer code {}",
-                qp.retry,
-                4.096 * 2f64.powi(i32::from(qp.ack_timeout_code)),
-                qp.rnr_timer_code
-            ),
-        ));
+        facts.extend(retry_facts(qp));
     }
     facts
+}
+
+/// The queue pairs of one lane.
+fn lane(qp: &PlanQp) -> String {
+    let receives = if qp.recv_depth == 0 { "no".to_owned() } else { qp.recv_depth.to_string() };
+    format!(
+        "{} RC queue pairs, {} sends, {receives} receives, CQ {}, every {}th signalled",
+        qp.count, qp.send_depth, qp.cq_depth, qp.signal_every
+    )
+}
+
+fn retry_facts(qp: &PlanQp) -> [(&'static str, String); 1] {
+    let rnr = if qp.rnr_retry == 7 { "for ever".to_owned() } else { format!("{} times", qp.rnr_retry) };
+    let text = format!(
+        "{} after {:.0} us each; waits for receives {rnr}, RNR timer code {}",
+        qp.retry,
+        4.096 * 2f64.powi(i32::from(qp.ack_timeout_code)),
+        qp.rnr_timer_code
+    );
+    [("retries", text)]
 }
 
 fn pools(plan: &Plan) -> String {

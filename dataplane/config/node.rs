@@ -5,7 +5,7 @@ use std::fmt;
 use serde::de::{SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
 
-use super::{FabricKeys, RelayKeys, SinkKeys, SourceKeys};
+use super::{FabricKeys, KvKeys, MemoryKeys, RelayKeys, SinkKeys, SourceKeys};
 
 /// `[[node]]`.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
@@ -27,6 +27,10 @@ pub struct NodeKeys {
     pub source: SourceKeys,
     /// Keys of `[service.sink]` that differ for this node.
     pub sink: SinkKeys,
+    /// Keys of `[service.kv]` that differ for this node.
+    pub kv: KvKeys,
+    /// Keys of `[service.memory]` that differ for this node.
+    pub memory: MemoryKeys,
 }
 
 /// `node.service`.
@@ -39,6 +43,10 @@ pub enum ServiceKind {
     Source,
     /// Takes traffic and verifies it.
     Sink,
+    /// Answers memcached's clients out of the memory nodes' memory.
+    Kv,
+    /// Keeps the items of gateways.
+    Memory,
 }
 
 impl ServiceKind {
@@ -48,7 +56,19 @@ impl ServiceKind {
             Self::Relay => "relay",
             Self::Source => "source",
             Self::Sink => "sink",
+            Self::Kv => "kv",
+            Self::Memory => "memory",
         }
+    }
+
+    /// True for a service with an RDMA side.
+    pub fn has_fabric(self) -> bool {
+        matches!(self, Self::Relay | Self::Kv | Self::Memory)
+    }
+
+    /// True for a service that serves a port.
+    pub fn has_ports(self) -> bool {
+        self != Self::Memory
     }
 }
 

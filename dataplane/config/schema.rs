@@ -5,8 +5,8 @@ use serde::forward_to_deserialize_any;
 
 use super::problem::{KeyPath, Segment};
 use super::{
-    AdaptiveKeys, Config, DrainKeys, EalKeys, FabricKeys, LinkKeys, NodeKeys, PortKeys, RelayKeys,
-    ServiceKeys, SinkKeys, SoftKeys, SourceKeys, StatsKeys, VerbsKeys,
+    AdaptiveKeys, CallKeys, Config, DrainKeys, EalKeys, FabricKeys, KvKeys, LinkKeys, MemoryKeys, NodeKeys,
+    PortKeys, ReadKeys, RelayKeys, ServiceKeys, SinkKeys, SoftKeys, SourceKeys, StatsKeys, VerbsKeys,
 };
 
 /// Sections and their keys, in the order of the file. The first entry is the top of the file.
@@ -25,6 +25,11 @@ pub fn sections() -> Vec<(&'static str, &'static [&'static str])> {
         ("[service.relay]", keys_of::<RelayKeys>()),
         ("[service.source]", keys_of::<SourceKeys>()),
         ("[service.sink]", keys_of::<SinkKeys>()),
+        ("[service.kv]", keys_of::<KvKeys>()),
+        ("[service.kv.read]", keys_of::<ReadKeys>()),
+        ("[service.kv.call]", keys_of::<CallKeys>()),
+        ("[service.memory]", keys_of::<MemoryKeys>()),
+        ("[service.memory.call]", keys_of::<CallKeys>()),
         ("[stats]", keys_of::<StatsKeys>()),
         ("[drain]", keys_of::<DrainKeys>()),
     ]

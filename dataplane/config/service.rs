@@ -5,6 +5,8 @@ use std::fmt;
 use serde::de::{SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
 
+use super::{KvKeys, MemoryKeys};
+
 /// `[service]`.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -15,6 +17,10 @@ pub struct ServiceKeys {
     pub source: SourceKeys,
     /// `[service.sink]`.
     pub sink: SinkKeys,
+    /// `[service.kv]`.
+    pub kv: KvKeys,
+    /// `[service.memory]`.
+    pub memory: MemoryKeys,
 }
 
 /// `[service.relay]`.

@@ -96,7 +96,12 @@ impl<'d, D: Endpoint> NodeControl<'d, D> {
 
     /// True while every peer that the node goes to is there. Those that come to a memory node come when they like.
     pub fn is_established(&self) -> bool {
-        matches!(self.settings.layout, Layout::Memory { .. }) || self.links.iter().all(Link::is_established)
+        self.is_memory_node() || self.links.iter().all(Link::is_established)
+    }
+
+    /// True for a node that others come to for its memory.
+    pub fn is_memory_node(&self) -> bool {
+        matches!(self.settings.layout, Layout::Memory { .. })
     }
 
     /// The TCP side, for waiting.

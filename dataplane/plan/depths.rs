@@ -9,6 +9,13 @@ use crate::service::relay::{CONTROL_CREDITS, MIN_RECEIVES};
 /// Fewest requests in flight that keep a poll loop busy.
 const MIN_SEND_DEPTH: u32 = 16;
 
+/// Whose numbers they are.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Subject<'a> {
+    pub(super) index: usize,
+    pub(super) name: &'a str,
+}
+
 /// Whose depths are sized.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Sizing<'a> {
@@ -31,12 +38,6 @@ pub(super) fn qp(keys: &FabricKeys, of: Sizing<'_>, ledger: &mut Ledger) -> Plan
     let send_depth = send_depth(keys, of, ledger);
     let recv_depth = recv_depth(keys, of, send_depth, srq, ledger);
     let cq_depth = cq_depth(keys, of, send_depth, recv_depth, srq, ledger);
-    let small = |value: u32| u8::try_from(value).unwrap_or(u8::MAX);
-    let retry = ledger.number(at("retry"), keys.retry, 6, 0..=7, "");
-    if retry == 7 && keys.transport == Some(TransportKind::Verbs) {
-        let remedy = "set retry = 6, or rely on keepalive_ms alone to notice a lost peer";
-        ledger.warn(at("retry"), "soft-RoCE (rxe) takes 7 as for ever", remedy);
-    }
     PlanQp {
         kind: keys.qp.unwrap_or_default(),
         count: qp_count(of, ledger),
@@ -47,6 +48,29 @@ pub(super) fn qp(keys: &FabricKeys, of: Sizing<'_>, ledger: &mut Ledger) -> Plan
         max_sge: ledger.number(at("max_sge"), keys.max_sge, 16, 1..=MAX_SGE, "segments (rxe refuses 33)"),
         max_inline: ledger.number(at("inline"), keys.inline, 0, 0..=MAX_INLINE_BYTES, "bytes"),
         signal_every: signal_every(keys, of, send_depth, ledger),
+        ..wire(keys, Subject { index: of.index, name: of.name }, ledger)
+    }
+}
+
+/// What is the same for every queue pair of a node: outstanding READs, retries, timers. The depths are still to come.
+pub(super) fn wire(keys: &FabricKeys, of: Subject<'_>, ledger: &mut Ledger) -> PlanQp {
+    let at = |key| fabric_at(of.index, key);
+    let small = |value: u32| u8::try_from(value).unwrap_or(u8::MAX);
+    let retry = ledger.number(at("retry"), keys.retry, 6, 0..=7, "");
+    if retry == 7 && keys.transport == Some(TransportKind::Verbs) {
+        let remedy = "set retry = 6, or rely on keepalive_ms alone to notice a lost peer";
+        ledger.warn(at("retry"), "soft-RoCE (rxe) takes 7 as for ever", remedy);
+    }
+    PlanQp {
+        kind: keys.qp.unwrap_or_default(),
+        count: 0,
+        send_depth: 0,
+        recv_depth: 0,
+        srq: false,
+        cq_depth: 0,
+        max_sge: 0,
+        max_inline: 0,
+        signal_every: 0,
         read_depth: small(ledger.number(at("read_depth"), keys.read_depth, 16, 1..=128, "")),
         retry: small(retry),
         rnr_retry: small(ledger.number(at("rnr_retry"), keys.rnr_retry, 7, 0..=7, "(7 = for ever)")),
@@ -183,22 +207,22 @@ fn signal_every(keys: &FabricKeys, of: Sizing<'_>, send_depth: u32, ledger: &mut
     every
 }
 
-fn rnr_timer(keys: &FabricKeys, of: Sizing<'_>, ledger: &mut Ledger) -> u8 {
+fn rnr_timer(keys: &FabricKeys, of: Subject<'_>, ledger: &mut Ledger) -> u8 {
     let at = fabric_at(of.index, "rnr_timer_us");
     let wanted = ledger.number(at, keys.rnr_timer_us, 120, 10..=655_360, "us");
     let fits = RNR_TIMER_10US.iter().find(|(_, units)| units * 10 >= wanted);
     let (code, units) = fits.copied().unwrap_or((0, 65_536));
     let result = format!("code {code} = {} us", units * 10);
-    ledger.rule("rnr-timer", of.subject(), format!("at least {wanted} us"), result);
+    ledger.rule("rnr-timer", of.name, format!("at least {wanted} us"), result);
     code
 }
 
-fn ack_timeout(keys: &FabricKeys, of: Sizing<'_>, ledger: &mut Ledger) -> u8 {
+fn ack_timeout(keys: &FabricKeys, of: Subject<'_>, ledger: &mut Ledger) -> u8 {
     let at = fabric_at(of.index, "ack_timeout_us");
     let wanted = ledger.number(at, keys.ack_timeout_us, 67_000, 5..=60_000_000, "us");
     let us = |code: u8| 4.096 * 2f64.powi(i32::from(code));
     let code = (1..=31).find(|code| us(*code) >= f64::from(wanted)).unwrap_or(31);
     let result = format!("code {code} = {:.0} us", us(code));
-    ledger.rule("ack-timeout", of.subject(), format!("at least {wanted} us"), result);
+    ledger.rule("ack-timeout", of.name, format!("at least {wanted} us"), result);
     code
 }

@@ -12,15 +12,18 @@ use super::ledger::{Ledger, fabric_at};
 use super::limits::rdma_of;
 use super::nodes::DraftNode;
 use super::ports::Draft;
-use crate::config::{AuthMode, FabricKeys, HostPort, InterfaceAddress, KeySource, QpKind, TransportKind};
+use crate::config::{
+    AuthMode, FabricKeys, HostPort, InterfaceAddress, KeyPath, KeySource, QpKind, TransportKind,
+};
 
 /// The RDMA side of a node.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct PlanFabric {
     /// What carries the messages.
     pub transport: PlanTransport,
-    /// Who is at the other end and how it is reached.
-    pub peer: PlanPeer,
+    /// Who is at the other end and how it is reached: the one peer of a relay, the memory nodes of a gateway in their
+    /// order, where a memory node awaits its gateways.
+    pub peers: Vec<PlanPeer>,
     /// Pre-shared key; `None` within one process and with `auth = "none"`.
     pub key: Option<KeySource>,
     /// Networks that a peer may come from; empty = any with a key, loopback addresses without.
@@ -28,12 +31,21 @@ pub struct PlanFabric {
     pub allow: Vec<Cidr>,
     /// Times of the connection.
     pub timing: PlanTiming,
-    /// Queue pairs and their depths.
+    /// Queue pairs and their depths; those of READs in the key-value service.
     pub qp: PlanQp,
+    /// Queue pairs of calls in the key-value service.
+    pub call: Option<PlanQp>,
     /// Largest payload of one packet in bytes; `None` = the active MTU of the device, not yet known.
     pub pmtu: Option<u32>,
     /// DSCP of the packets.
     pub dscp: u8,
+}
+
+impl PlanFabric {
+    /// The queue pairs by lane.
+    pub fn lanes(&self) -> impl Iterator<Item = &PlanQp> {
+        std::iter::once(&self.qp).chain(&self.call)
+    }
 }
 
 /// What carries the messages, with what only that transport needs.
@@ -93,6 +105,8 @@ pub enum PlanPeer {
     Connect(HostPort),
     /// It is a node of this process, index into [`Plan::nodes`].
     InProcess(usize),
+    /// Nodes of this process come to us, and nobody else.
+    Awaited,
 }
 
 /// Times of a connection in milliseconds.
@@ -111,7 +125,7 @@ pub struct PlanTiming {
 }
 
 /// Queue pairs of a node and their depths.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct PlanQp {
     /// Their type.
     pub kind: QpKind,
@@ -186,11 +200,15 @@ fn soft(keys: &FabricKeys, index: usize, node: &DraftNode, ports: &Draft, ledger
         let what = format!("the port's mtu is {port_mtu}");
         ledger.refuse(at("soft.mtu"), what, format!("set mtu = {port_mtu} or less, or raise the port's mtu"));
     }
-    let addresses = soft_addresses(keys, index, ledger);
+    let missing = (
+        "the soft transport needs an address of its own",
+        "give the port an address with prefix: addresses = [\"192.0.2.1/24\"]",
+    );
+    let addresses = host_addresses(keys.soft.addresses.as_ref(), &at("soft.addresses"), missing, ledger);
     let vlan = keys.soft.vlan.map(|id| ledger.number(at("soft.vlan"), Some(id), id, 1..=4094, ""));
     PlanSoft {
         port,
-        gateway: gateway(keys, index, &addresses, ledger),
+        gateway: next_hop(keys.soft.gateway.as_ref(), at("soft.gateway"), &addresses, ledger),
         addresses,
         vlan: vlan.and_then(|id| u16::try_from(id).ok()),
         mtu: u16::try_from(mtu).unwrap_or(u16::MAX),
@@ -212,10 +230,16 @@ fn flight_records(keys: &FabricKeys, index: usize, ledger: &mut Ledger) -> Optio
     Some((directory, packets))
 }
 
-fn soft_addresses(keys: &FabricKeys, index: usize, ledger: &mut Ledger) -> Vec<InterfaceAddress> {
-    let at = fabric_at(index, "soft.addresses");
+/// Addresses that the node answers for; `missing` is said where there are none.
+pub(super) fn host_addresses(
+    texts: Option<&Vec<String>>,
+    at: &[KeyPath],
+    missing: (&str, &str),
+    ledger: &mut Ledger,
+) -> Vec<InterfaceAddress> {
+    let at = at.to_vec();
     let mut addresses: Vec<InterfaceAddress> = Vec::new();
-    for text in keys.soft.addresses.iter().flatten() {
+    for text in texts.into_iter().flatten() {
         match text.parse::<InterfaceAddress>() {
             Ok(address) if !is_a_hosts(address.address) => {
                 let remedy = "give it an address that one host can have, such as 192.0.2.1/24";
@@ -230,9 +254,8 @@ fn soft_addresses(keys: &FabricKeys, index: usize, ledger: &mut Ledger) -> Vec<I
             }
         }
     }
-    if keys.soft.addresses.as_ref().is_none_or(Vec::is_empty) {
-        let remedy = "give the port an address with prefix: addresses = [\"192.0.2.1/24\"]";
-        ledger.refuse(at, "the soft transport needs an address of its own", remedy);
+    if texts.is_none_or(Vec::is_empty) {
+        ledger.refuse(at, missing.0, missing.1);
     }
     addresses
 }
@@ -243,14 +266,14 @@ fn is_a_hosts(address: IpAddr) -> bool {
     !(address.is_multicast() || address.is_loopback() || address.is_unspecified() || broadcast)
 }
 
-fn gateway(
-    keys: &FabricKeys,
-    index: usize,
+/// The next hop for those in no subnet of `addresses`.
+pub(super) fn next_hop(
+    text: Option<&String>,
+    at: Vec<KeyPath>,
     addresses: &[InterfaceAddress],
     ledger: &mut Ledger,
 ) -> Option<IpAddr> {
-    let text = keys.soft.gateway.as_ref()?;
-    let at = fabric_at(index, "soft.gateway");
+    let text = text?;
     let Ok(gateway) = text.parse::<IpAddr>() else {
         ledger.refuse(at, "no IP address", "write the next hop's address, or leave it out");
         return None;
@@ -319,8 +342,8 @@ fn roce_overhead(soft: &PlanSoft) -> u32 {
     if v6 { ROCE_OVERHEAD_V6_BYTES } else { ROCE_OVERHEAD_V4_BYTES }
 }
 
-/// Where the pre-shared key comes from; `None` within one process and where none is wanted.
-pub(super) fn key(keys: &FabricKeys, index: usize, ledger: &mut Ledger) -> Option<KeySource> {
+/// Where the pre-shared key comes from; `None` within one process (`outside` is false) and where none is wanted.
+pub(super) fn key(keys: &FabricKeys, index: usize, outside: bool, ledger: &mut Ledger) -> Option<KeySource> {
     let at = |key| fabric_at(index, key);
     if keys.auth == Some(AuthMode::None) {
         check_open(keys, index, ledger);
@@ -344,7 +367,7 @@ pub(super) fn key(keys: &FabricKeys, index: usize, ledger: &mut Ledger) -> Optio
             }
             Some(KeySource::File(path.into()))
         }
-        (None, None) if keys.transport == Some(TransportKind::Loopback) => None,
+        (None, None) if !outside => None,
         (None, None) => {
             let remedy = "set key_file (or key) to the same secret at both ends";
             ledger.refuse(at("key_file"), "peers prove themselves by a pre-shared key", remedy);
@@ -377,22 +400,28 @@ fn halves(text: &str, otherwise: &str) -> (String, String) {
     (what.trim().to_owned(), remedy.trim().to_owned())
 }
 
-fn as_texts<S: Serializer>(networks: &[Cidr], serializer: S) -> Result<S::Ok, S::Error> {
+pub(super) fn as_texts<S: Serializer>(networks: &[Cidr], serializer: S) -> Result<S::Ok, S::Error> {
     serializer.collect_seq(networks.iter().map(Cidr::to_string))
 }
 
-/// Networks that a peer may come from.
-pub(super) fn allow(keys: &FabricKeys, index: usize, ledger: &mut Ledger) -> Vec<Cidr> {
+/// Networks of a list.
+pub(super) fn networks(texts: Option<&Vec<String>>, at: &[KeyPath], ledger: &mut Ledger) -> Vec<Cidr> {
     let mut allowed = Vec::new();
-    for text in keys.allow.iter().flatten() {
+    for text in texts.into_iter().flatten() {
         match text.parse::<Cidr>() {
             Ok(network) => allowed.push(network),
             Err(error) => {
                 let (what, remedy) = halves(&error.to_string(), "write a network such as 10.9.0.0/24");
-                ledger.refuse(fabric_at(index, "allow"), what, remedy);
+                ledger.refuse(at.to_vec(), what, remedy);
             }
         }
     }
+    allowed
+}
+
+/// Networks that a peer may come from.
+pub(super) fn allow(keys: &FabricKeys, index: usize, ledger: &mut Ledger) -> Vec<Cidr> {
+    let allowed = networks(keys.allow.as_ref(), &fabric_at(index, "allow"), ledger);
     if keys.allow.as_ref().is_some_and(Vec::is_empty) {
         ledger.refuse(fabric_at(index, "allow"), "nobody may connect", "list networks, or leave it out");
     }

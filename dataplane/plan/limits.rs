@@ -1,9 +1,9 @@
 //! The plan against what the hardware said it can do.
 
-use super::ledger::{Ledger, fabric_at};
+use super::ledger::{Ledger, fabric_at, service_at};
 use super::{
-    DescriptorLimits, Hardware, PlanFabric, PlanNode, PlanPort, PlanTransport, PortLimits, RdmaLimits,
-    RssPlan,
+    DescriptorLimits, Hardware, PlanFabric, PlanNode, PlanPort, PlanService, PlanTransport, PortLimits,
+    RdmaLimits, RssPlan,
 };
 use crate::config::{ChecksumOffload, KeyPath};
 
@@ -121,18 +121,27 @@ fn check_depths(
     ledger: &mut Ledger,
 ) {
     let device = &limits.device;
-    let mut most = |key: &str, value: u32, max: u32| {
+    let mut most = |at: Vec<KeyPath>, key: &str, value: u32, max: u32| {
         if value > max {
             let what = format!("{device} offers at most {max}");
-            ledger.refuse_value(fabric_at(index, key), value, what, format!("set {key} = {max} or less"));
+            ledger.refuse_value(at, value, what, format!("set {key} = {max} or less"));
         }
     };
+    let service = node.service.kind().name();
+    for (lane, qp) in fabric.lanes().enumerate() {
+        let at = |key: &str| match (&fabric.call, lane) {
+            (None, _) => fabric_at(index, key),
+            (Some(_), 0) => service_at(index, service, &format!("read.{key}")),
+            (Some(_), _) => service_at(index, service, &format!("call.{key}")),
+        };
+        most(at("send_depth"), "send_depth", qp.send_depth, limits.max_qp_wr);
+        let receives = if qp.srq { limits.max_srq_wr } else { limits.max_qp_wr };
+        most(at("recv_depth"), "recv_depth", qp.recv_depth, receives);
+        most(at("cq_depth"), "cq_depth", qp.cq_depth, limits.max_cqe);
+    }
     let qp = &fabric.qp;
-    most("send_depth", qp.send_depth, limits.max_qp_wr);
-    most("recv_depth", qp.recv_depth, if qp.srq { limits.max_srq_wr } else { limits.max_qp_wr });
-    most("cq_depth", qp.cq_depth, limits.max_cqe);
-    most("max_sge", qp.max_sge, limits.max_sge);
-    most("read_depth", u32::from(qp.read_depth), limits.max_read_depth);
+    most(fabric_at(index, "max_sge"), "max_sge", qp.max_sge, limits.max_sge);
+    most(fabric_at(index, "read_depth"), "read_depth", u32::from(qp.read_depth), limits.max_read_depth);
     if let Some(pmtu) = fabric.pmtu.filter(|pmtu| *pmtu > limits.active_mtu) {
         let what = format!("the active MTU of {device} is {}", limits.active_mtu);
         let remedy = format!("set pmtu = {} or raise the MTU of its network device", limits.active_mtu);
@@ -165,17 +174,18 @@ fn check_counts(
         _ => false,
     };
     let sharing: Vec<_> = nodes.iter().filter(same_device).collect();
-    let qps: u64 = sharing.iter().filter_map(|node| Some(u64::from(node.fabric.as_ref()?.qp.count))).sum();
-    let cqs: u64 = sharing.iter().map(|node| node.workers.len() as u64).sum();
-    let at = |key| {
-        vec![
-            KeyPath::item("node", index).key("relay").key(key),
-            KeyPath::top("service").key("relay").key(key),
-        ]
-    };
+    let lanes = || sharing.iter().filter_map(|node| Some((node, node.fabric.as_ref()?)));
+    let qps: u64 = lanes().flat_map(|(_, fabric)| fabric.lanes().map(|qp| u64::from(qp.count))).sum();
+    let cqs: u64 =
+        lanes().map(|(node, fabric)| node.workers.len() as u64 * fabric.lanes().count() as u64).sum();
     if qps > u64::from(limits.max_qp) {
         let what = format!("{qps} QPs in all, {} offers {}", limits.device, limits.max_qp);
-        ledger.refuse(at("qps_per_worker"), what, "lower qps_per_worker or workers");
+        let (service, key) = match &nodes[index].service {
+            PlanService::Kv(_) => ("kv", "node_workers_max"),
+            PlanService::Memory(_) => ("memory", "seats"),
+            _ => ("relay", "qps_per_worker"),
+        };
+        ledger.refuse(service_at(index, service, key), what, format!("lower {key} or workers"));
     }
     if cqs > u64::from(limits.max_cq) {
         let what = format!("{cqs} completion queues in all, {} offers {}", limits.device, limits.max_cq);

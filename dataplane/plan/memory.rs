@@ -1,7 +1,7 @@
 //! Memory: how much all of it takes, and on which pages.
 
 use super::ledger::Ledger;
-use super::{Hardware, PlanLink, PlanMemory, PlanNode, PlanPool, PlanPort, PlanService, PortSource};
+use super::{Hardware, PlanLink, PlanMemory, PlanNode, PlanPool, PlanPort, PlanQp, PlanService, PortSource};
 use crate::config::{Config, Hugepages, KeyPath};
 
 /// `struct rte_mbuf` and the header that a pool puts before it.
@@ -18,6 +18,8 @@ const SMALL_PAGE: u64 = 4096;
 const FLOW_BYTES: u64 = 16;
 /// One sequence number of source and sink.
 const SEQUENCE_BYTES: u64 = 4;
+/// One remembered place of an item.
+const LOCATION_BYTES: u64 = 32;
 /// One queue entry of a QP in our own records.
 const IN_FLIGHT_BYTES: u64 = 64;
 
@@ -54,6 +56,8 @@ pub(super) fn total(
     let mut pools_bytes = pools.iter().map(PlanPool::bytes).sum::<u64>();
     let mut needed_mib = whole(pools_bytes);
     let asked_mib = config.eal.memory_mib.map_or(needed_mib, u64::from);
+    let arenas_bytes = nodes.iter().map(arena).sum::<u64>();
+    let asked_mib = asked_mib + mib(arenas_bytes).next_multiple_of(2);
     let hugepages = pages(config.eal.hugepages.unwrap_or_default(), asked_mib, hardware, ledger);
     if hugepages == Hugepages::NoHuge {
         let on_small_pages = |p: &PlanPool| pool_bytes_on_small_pages(p.count.into(), p.data_room.into());
@@ -65,6 +69,7 @@ pub(super) fn total(
         hugepages,
         pools_bytes,
         rings_bytes,
+        arenas_bytes,
         tables_bytes: nodes.iter().map(tables).sum(),
         eal_mib,
     };
@@ -103,16 +108,27 @@ fn rings(ports: &[PlanPort], links: &[PlanLink]) -> u64 {
     descriptors.sum::<u64>() * DESCRIPTOR_BYTES + slots.sum::<u64>() * SLOT_BYTES
 }
 
+/// Registered memory of a memory node.
+fn arena(node: &PlanNode) -> u64 {
+    match &node.service {
+        PlanService::Memory(memory) => memory.arena_bytes,
+        _ => 0,
+    }
+}
+
 fn tables(node: &PlanNode) -> u64 {
     let workers = node.workers.len() as u64;
     let flows = match &node.service {
         PlanService::Relay(relay) => workers * u64::from(relay.flow_capacity) * FLOW_BYTES,
         PlanService::Source(source) => u64::from(source.flows) * SEQUENCE_BYTES,
         PlanService::Sink(sink) => workers * u64::from(sink.flows) * SEQUENCE_BYTES,
+        PlanService::Kv(kv) => workers * u64::from(kv.locations) * LOCATION_BYTES,
+        PlanService::Memory(_) => 0,
     };
     let queues = node.fabric.as_ref().map_or(0, |fabric| {
-        let depth = u64::from(fabric.qp.send_depth) + u64::from(fabric.qp.recv_depth);
-        u64::from(fabric.qp.count) * depth
+        let of_lane =
+            |qp: &PlanQp| u64::from(qp.count) * (u64::from(qp.send_depth) + u64::from(qp.recv_depth));
+        fabric.lanes().map(of_lane).sum()
     });
     flows + queues * IN_FLIGHT_BYTES
 }

@@ -10,6 +10,9 @@ mod drivers;
 mod eal;
 mod fabric;
 mod hardware;
+mod kv;
+mod kv_lanes;
+mod kv_peers;
 mod lcores;
 mod ledger;
 mod limits;
@@ -32,6 +35,7 @@ pub use drivers::{DriverFacts, driver_facts};
 pub use eal::probe_args;
 pub use fabric::{PlanFabric, PlanPeer, PlanQp, PlanSoft, PlanTiming, PlanTransport};
 pub use hardware::{DescriptorLimits, Hardware, PortLimits, RdmaLimits};
+pub use kv::{PlanKv, PlanMemoryNode};
 pub use resolve::resolve;
 pub use services::{PlanRelay, PlanSink, PlanSource};
 
@@ -200,12 +204,14 @@ pub struct PlanNode {
     pub name: String,
     /// What it does, with its numbers.
     pub service: PlanService,
-    /// Ports it serves, indices into [`Plan::ports`]; today exactly one.
+    /// Ports it serves, indices into [`Plan::ports`]: one, and none of a memory node.
     pub ports: Vec<usize>,
     /// One per lcore it runs on.
     pub workers: Vec<PlanWorker>,
     /// RDMA side, for services that have one.
     pub fabric: Option<PlanFabric>,
+    /// Pool of frames and short messages of a node without a port, index into [`Plan::pools`].
+    pub frame_pool: Option<usize>,
     /// Pool of receive buffers, index into [`Plan::pools`].
     pub message_pool: Option<usize>,
     /// Pool of indirect mbufs that point into received messages, index into [`Plan::pools`].
@@ -244,6 +250,10 @@ pub enum PlanService {
     Source(PlanSource),
     /// Takes and verifies traffic.
     Sink(PlanSink),
+    /// A gateway of the key-value service.
+    Kv(PlanKv),
+    /// A memory node of it.
+    Memory(PlanMemoryNode),
 }
 
 impl PlanService {
@@ -253,6 +263,8 @@ impl PlanService {
             Self::Relay(_) => ServiceKind::Relay,
             Self::Source(_) => ServiceKind::Source,
             Self::Sink(_) => ServiceKind::Sink,
+            Self::Kv(_) => ServiceKind::Kv,
+            Self::Memory(_) => ServiceKind::Memory,
         }
     }
 }
@@ -290,6 +302,8 @@ pub struct PlanMemory {
     pub pools_bytes: u64,
     /// Rings of ports and links in bytes.
     pub rings_bytes: u64,
+    /// Arenas of memory nodes in bytes; beside what EAL is given.
+    pub arenas_bytes: u64,
     /// Flow tables and QP state in bytes; ordinary memory.
     pub tables_bytes: u64,
     /// What EAL is given in MiB.

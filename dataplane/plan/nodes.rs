@@ -5,7 +5,8 @@ use super::ports::Draft;
 use super::{PlanWorker, PortQueue};
 use crate::config::words::nearest;
 use crate::config::{
-    Config, FabricKeys, KeyPath, NodeKeys, RelayKeys, ServiceKind, SinkKeys, SourceKeys, TransportKind,
+    Config, FabricKeys, KeyPath, KvKeys, MemoryKeys, NodeKeys, RelayKeys, ServiceKind, SinkKeys, SourceKeys,
+    TransportKind,
 };
 
 /// A node under construction.
@@ -40,14 +41,14 @@ pub(super) fn draft(
         check_name(config, index, ledger);
         let kind = service(keys, index, ledger);
         check_tables(keys, kind, index, ledger);
-        let own_ports = claim_ports(keys, index, ports, ledger);
+        let own_ports = claim_ports(keys, kind, index, ports, ledger);
         let fabric = fabric_keys(config, keys, kind, index, ledger);
         let soft_port = fabric.as_ref().and_then(|fabric| claim_soft_port(fabric, index, ports, ledger));
         nodes.push(DraftNode { name: keys.name.clone(), kind, ports: own_ports, lcores, fabric, soft_port });
     }
     check_one_transport(&nodes, ledger);
     if nodes.is_empty() {
-        let remedy = "add a [[node]] with a name, a service (relay, source or sink) and ports";
+        let remedy = "add a [[node]] with a name, a service (relay, kv, memory, source or sink) and ports";
         ledger.refuse(vec![KeyPath::top("node")], "there is nothing to run", remedy);
     }
     for port in ports.ports.iter().filter(|draft| draft.port.node.is_none()) {
@@ -73,7 +74,11 @@ fn check_name(config: &Config, index: usize, ledger: &mut Ledger) {
 fn service(keys: &NodeKeys, index: usize, ledger: &mut Ledger) -> ServiceKind {
     keys.service.unwrap_or_else(|| {
         let at = vec![KeyPath::item("node", index).key("service")];
-        ledger.refuse(at, "a service is needed", "choose \"relay\", \"source\" or \"sink\"");
+        ledger.refuse(
+            at,
+            "a service is needed",
+            "choose \"relay\", \"kv\", \"memory\", \"source\" or \"sink\"",
+        );
         ServiceKind::Sink
     })
 }
@@ -84,18 +89,33 @@ fn check_tables(keys: &NodeKeys, kind: ServiceKind, index: usize, ledger: &mut L
         ("relay", kind == ServiceKind::Relay, keys.relay != RelayKeys::default()),
         ("source", kind == ServiceKind::Source, keys.source != SourceKeys::default()),
         ("sink", kind == ServiceKind::Sink, keys.sink != SinkKeys::default()),
-        ("fabric", kind == ServiceKind::Relay, keys.fabric != FabricKeys::default()),
+        ("kv", kind == ServiceKind::Kv, keys.kv != KvKeys::default()),
+        ("memory", kind == ServiceKind::Memory, keys.memory != MemoryKeys::default()),
+        ("fabric", kind.has_fabric(), keys.fabric != FabricKeys::default()),
     ];
     for (table, used, set) in set {
         if set && !used && keys.service.is_some() {
-            let what = format!("a {} does not use these keys", kind.name());
+            let what = format!("a {} node does not use these keys", kind.name());
             ledger.refuse(vec![KeyPath::item("node", index).key(table)], what, "remove the table");
         }
     }
 }
 
-fn claim_ports(keys: &NodeKeys, index: usize, ports: &mut Draft, ledger: &mut Ledger) -> Vec<usize> {
+fn claim_ports(
+    keys: &NodeKeys,
+    kind: ServiceKind,
+    index: usize,
+    ports: &mut Draft,
+    ledger: &mut Ledger,
+) -> Vec<usize> {
     let at = KeyPath::item("node", index).key("ports");
+    if !kind.has_ports() {
+        if !keys.ports.is_empty() {
+            let remedy = "leave it out; the port of the soft transport is fabric.soft.port";
+            ledger.refuse(vec![at], "a memory node has no clients", remedy);
+        }
+        return Vec::new();
+    }
     if keys.ports.is_empty() {
         let remedy = format!("name ports of [[port]] or [[link]]{}", known(ports));
         ledger.refuse(vec![at.clone()], "a node needs a port", remedy);
@@ -168,7 +188,7 @@ fn fabric_keys(
     index: usize,
     ledger: &mut Ledger,
 ) -> Option<FabricKeys> {
-    if kind != ServiceKind::Relay {
+    if !kind.has_fabric() {
         return None;
     }
     let shared = config.fabric.clone().unwrap_or_default();
@@ -178,7 +198,8 @@ fn fabric_keys(
         if config.fabric.is_none() {
             at.reverse();
         }
-        ledger.refuse(at, "a relay needs a transport", "choose \"verbs\", \"soft\" or \"loopback\"");
+        let what = format!("a {} node needs a transport", kind.name());
+        ledger.refuse(at, what, "choose \"verbs\", \"soft\" or \"loopback\"");
         return None;
     }
     Some(merged)

@@ -3,37 +3,40 @@
 use std::net::SocketAddr;
 
 use super::PlanPeer;
+use super::kv_peers;
 use super::ledger::{Ledger, fabric_at};
 use super::nodes::DraftNode;
 use crate::config::words::nearest;
-use crate::config::{FabricKeys, HostPort, KeyPath, TransportKind};
+use crate::config::{Config, FabricKeys, HostPort, KeyPath, ServiceKind, TransportKind};
 
-/// The peer of each node; `None` for nodes without an RDMA side and for refused ones.
-pub(super) fn resolve(nodes: &[DraftNode], ledger: &mut Ledger) -> Vec<Option<PlanPeer>> {
+/// The peers of each node; none for nodes without an RDMA side and for refused ones.
+pub(super) fn resolve(config: &Config, nodes: &[DraftNode], ledger: &mut Ledger) -> Vec<Vec<PlanPeer>> {
     let in_process = pair_loopback(nodes, ledger);
-    let mut peers: Vec<Option<PlanPeer>> = Vec::new();
+    let mut peers: Vec<Vec<PlanPeer>> = Vec::new();
     for (index, node) in nodes.iter().enumerate() {
-        let peer = match &node.fabric {
-            None => None,
-            Some(keys) if keys.transport == Some(TransportKind::Loopback) => {
-                in_process[index].map(PlanPeer::InProcess)
+        let own: Vec<PlanPeer> = match (&node.fabric, node.kind) {
+            (None, _) => Vec::new(),
+            (Some(keys), ServiceKind::Kv) => kv_peers::memory_nodes(config, nodes, index, keys, ledger),
+            (Some(keys), ServiceKind::Memory) => kv_peers::awaited(config, nodes, index, keys, ledger),
+            (Some(keys), _) if keys.transport == Some(TransportKind::Loopback) => {
+                in_process[index].map(PlanPeer::InProcess).into_iter().collect()
             }
-            Some(keys) => by_address(keys, index, ledger),
+            (Some(keys), _) => by_address(keys, index, ledger).into_iter().collect(),
         };
-        if let Some(PlanPeer::Listen(address)) = &peer {
-            let taken = peers.iter().position(|other| *other == Some(PlanPeer::Listen(*address)));
+        if let Some(PlanPeer::Listen(address)) = own.first() {
+            let taken = peers.iter().position(|other| other.contains(&PlanPeer::Listen(*address)));
             if let Some(other) = taken {
                 let what = format!("node {} listens there already", nodes[other].name);
                 ledger.refuse(fabric_at(index, "listen"), what, "give each node a port of its own");
             }
         }
-        peers.push(peer);
+        peers.push(own);
     }
     peers
 }
 
 /// Places of a key that each node usually has of its own: where neither is set, the node is shown.
-fn node_at(index: usize, key: &str) -> Vec<KeyPath> {
+pub(super) fn node_at(index: usize, key: &str) -> Vec<KeyPath> {
     let mut at = fabric_at(index, key);
     at.push(KeyPath::item("node", index).key("fabric").key(key));
     at
@@ -63,7 +66,7 @@ fn by_address(keys: &FabricKeys, index: usize, ledger: &mut Ledger) -> Option<Pl
     }
 }
 
-fn listen(text: &str, index: usize, ledger: &mut Ledger) -> Option<PlanPeer> {
+pub(super) fn listen(text: &str, index: usize, ledger: &mut Ledger) -> Option<PlanPeer> {
     match text.parse::<SocketAddr>() {
         Ok(address) if address.port() != 0 => Some(PlanPeer::Listen(address)),
         _ => {
@@ -106,7 +109,8 @@ fn pair_loopback(nodes: &[DraftNode], ledger: &mut Ledger) -> Vec<Option<usize>>
 }
 
 fn loopback(node: &DraftNode) -> Option<&FabricKeys> {
-    node.fabric.as_ref().filter(|keys| keys.transport == Some(TransportKind::Loopback))
+    let keys = node.fabric.as_ref().filter(|_| node.kind == ServiceKind::Relay);
+    keys.filter(|keys| keys.transport == Some(TransportKind::Loopback))
 }
 
 fn loopback_target(nodes: &[DraftNode], index: usize, name: &str, ledger: &mut Ledger) -> Option<usize> {

@@ -5,10 +5,18 @@ use super::bounds::{
     HELD_FRAMES, MAX_POOL, PARKED_FRAMES, RX_BURST, TX_BACKLOG,
 };
 use super::drivers::device_number;
+use super::kv::REASSEMBLIES;
 use super::ledger::{Ledger, fabric_at};
 use super::ports::Draft;
-use super::{PlanFabric, PlanNode, PlanPool, PlanService, PlanTransport, PortSource};
+use super::{PlanFabric, PlanNode, PlanPool, PlanQp, PlanService, PlanTransport, PortSource};
 use crate::config::{Config, QpKind};
+
+/// An item of the usual length with its header and key, in bytes.
+const USUAL_ITEM_BYTES: u32 = 4096 + 320;
+/// Buffers that each lcore keeps at hand of the pools of a node without a port.
+const NODE_CACHE: u32 = 256;
+/// The same of messages that are as long as an mbuf can be.
+const LONG_MESSAGE_CACHE: u32 = 32;
 
 /// Sums the demands on one pool and remembers what they were.
 #[derive(Debug, Default)]
@@ -56,16 +64,18 @@ pub(super) fn size(
     for index in 0..nodes.len() {
         let inputs = Inputs { config, nodes, lcores: lcores as u64 };
         let messages = message_pool(index, ports, &inputs, ledger);
-        let slices = messages.as_ref().map(|_| slice_pool(index, ports, &inputs, ledger));
-        own.push((messages, slices));
+        let cuts = messages.is_some() && !nodes[index].ports.is_empty();
+        let slices = cuts.then(|| slice_pool(index, ports, &inputs, ledger));
+        own.push((frame_pool(index, &inputs, ledger), messages, slices));
     }
-    for (node, (messages, slices)) in nodes.iter_mut().zip(own) {
+    for (node, (frames, messages, slices)) in nodes.iter_mut().zip(own) {
         let mut keep = |pool: Option<PlanPool>| {
             pool.map(|pool| {
                 pools.push(pool);
                 pools.len() - 1
             })
         };
+        node.frame_pool = keep(frames);
         node.message_pool = keep(messages);
         node.slice_pool = keep(slices);
     }
@@ -77,17 +87,38 @@ fn cached(cache: u32, lcores: u64) -> u64 {
     u64::from(cache) * 3 / 2 * lcores
 }
 
-/// Segments of all requests that a node may have in flight, and of one more on each QP that waits for room.
+/// Segments of all requests that a node may have in flight, and of one more on each QP that waits for room. A gateway holds
+/// frames of requests and of their replies instead.
 fn in_flight(node: &PlanNode) -> u64 {
-    let Some(fabric) = &node.fabric else { return 0 };
+    if let PlanService::Kv(kv) = &node.service {
+        return node.workers.len() as u64 * 2 * u64::from(kv.requests);
+    }
+    let Some(fabric) = node.fabric.as_ref().filter(|_| matches!(node.service, PlanService::Relay(_))) else {
+        return 0;
+    };
     let segments = u64::from(fabric.qp.max_sge.min(RX_BURST));
     u64::from(fabric.qp.count) * (u64::from(fabric.qp.send_depth) + 1) * segments
 }
 
 /// Receives that a node keeps posted.
 fn posted_receives(node: &PlanNode, fabric: &PlanFabric) -> u64 {
-    let queues = if fabric.qp.srq { node.workers.len() as u64 } else { u64::from(fabric.qp.count) };
-    queues * u64::from(fabric.qp.recv_depth)
+    let of_lane = |qp: &PlanQp| {
+        let queues = if qp.srq { node.workers.len() as u64 } else { u64::from(qp.count) };
+        queues * u64::from(qp.recv_depth)
+    };
+    fabric.lanes().map(of_lane).sum()
+}
+
+/// Messages of calls that a node has in flight, and one more on each queue pair that waits for room.
+fn calls(fabric: &PlanFabric) -> u64 {
+    fabric.call.as_ref().map_or(0, |call| u64::from(call.count) * (u64::from(call.send_depth) + 1))
+}
+
+/// READs that a gateway has in flight; each takes a frame for a short item or a message for a long one.
+fn reads(node: &PlanNode, fabric: &PlanFabric) -> u64 {
+    let PlanService::Kv(kv) = &node.service else { return 0 };
+    let queues = u64::from(fabric.qp.count) * u64::from(fabric.qp.send_depth);
+    queues.min(node.workers.len() as u64 * u64::from(kv.requests))
 }
 
 /// Frames of others that a node may hold outside of any ring.
@@ -122,8 +153,23 @@ fn far_node<'a>(port: usize, ports: &Draft, nodes: &'a [PlanNode]) -> Option<(us
 
 /// Packets of the longest message.
 fn packets(node: &PlanNode, fabric: &PlanFabric) -> u64 {
-    let PlanService::Relay(relay) = &node.service else { return 1 };
-    u64::from(relay.message_bytes.div_ceil(fabric.pmtu.unwrap_or(1024).max(1)))
+    let pmtu = fabric.pmtu.unwrap_or(1024).max(1);
+    message_bytes(node).map_or(1, |bytes| u64::from(bytes.div_ceil(pmtu)))
+}
+
+/// Longest message of a node that has any.
+fn message_bytes(node: &PlanNode) -> Option<u32> {
+    match &node.service {
+        PlanService::Relay(relay) => Some(relay.message_bytes),
+        PlanService::Kv(kv) => Some(kv.message_bytes),
+        PlanService::Memory(memory) => Some(memory.message_bytes),
+        PlanService::Source(_) | PlanService::Sink(_) => None,
+    }
+}
+
+/// Packets of the items that a gateway is reading, each of the usual length.
+fn read_packets(node: &PlanNode, fabric: &PlanFabric) -> u64 {
+    reads(node, fabric) * u64::from(USUAL_ITEM_BYTES.div_ceil(fabric.pmtu.unwrap_or(1024).max(1)))
 }
 
 /// Received packets that a soft node holds: of messages being received or handed on, and pinned by TX slots.
@@ -132,7 +178,12 @@ fn soft_holdings(node: &PlanNode, ports: &Draft) -> u64 {
     let workers = node.workers.len() as u64;
     let handed_over = if workers > 1 { workers * u64::from(HANDOVER_SLOTS) } else { 0 };
     let held = workers * u64::from(HELD_FRAMES);
-    (posted_receives(node, fabric) + tx_slots(node, ports)) * packets(node, fabric) + handed_over + held
+    let pinned = match node.service {
+        // Replies are cut from what was read, so their slots hold no more than the requests do.
+        PlanService::Kv(_) | PlanService::Memory(_) => read_packets(node, fabric),
+        _ => tx_slots(node, ports) * packets(node, fabric),
+    };
+    posted_receives(node, fabric) * packets(node, fabric) + pinned + handed_over + held
 }
 
 /// Client frames that wait while RoCE packets use their port, and a second backlog for its TX queue.
@@ -160,6 +211,10 @@ fn port_pool(index: usize, ports: &Draft, inputs: &Inputs<'_>, ledger: &mut Ledg
         demand.add("port shared with RoCE", shared_port(node, index));
         if is_soft_port(node, index) {
             demand.add("received packets", soft_holdings(node, ports));
+            demand.add(
+                "answers",
+                if node.ports.is_empty() { node.fabric.as_ref().map_or(0, calls) } else { 0 },
+            );
         }
     }
     if let Some((far_port, far)) = far_node(index, ports, inputs.nodes) {
@@ -237,15 +292,27 @@ fn pinned_or(
 fn message_pool(index: usize, ports: &Draft, inputs: &Inputs<'_>, ledger: &mut Ledger) -> Option<PlanPool> {
     let node = &inputs.nodes[index];
     let fabric = node.fabric.as_ref()?;
-    let PlanService::Relay(relay) = &node.service else { return None };
+    let message_bytes = message_bytes(node)?;
     let mut demand = Demand::default();
     let workers = node.workers.len() as u64;
     demand.add("receives", posted_receives(node, fabric));
-    demand.add("one message per TX slot", tx_slots(node, ports));
-    demand.add("completion and TX bursts", workers * u64::from(COMPLETION_BURST + TX_BACKLOG));
-    demand.add("sends of its own", u64::from(fabric.qp.count));
+    let mut room = message_bytes;
+    match &node.service {
+        PlanService::Kv(kv) => {
+            demand.add("calls", calls(fabric));
+            demand.add("READs", reads(node, fabric));
+            demand.add("fragmented requests", workers * u64::from(REASSEMBLIES));
+            room = room.max(kv.request_bytes_max + 8);
+        }
+        PlanService::Memory(_) => demand.add("answers", calls(fabric)),
+        _ => demand.add("one message per TX slot", tx_slots(node, ports)),
+    }
+    let relay = matches!(node.service, PlanService::Relay(_));
+    let backlog = if relay { TX_BACKLOG } else { RX_BURST };
+    demand.add("completion and TX bursts", workers * u64::from(COMPLETION_BURST + backlog));
+    demand.add("sends of its own", u64::from(fabric.call.as_ref().unwrap_or(&fabric.qp).count));
     demand.add("held by the far end", held_far(node, ports, inputs.nodes));
-    let cache = node_cache(node, ports);
+    let cache = node_cache(node, ports).min(if relay { u32::MAX } else { LONG_MESSAGE_CACHE });
     demand.add("lcore caches", cached(cache, inputs.lcores));
     let shared = inputs.config.fabric.as_ref().and_then(|fabric| fabric.pool_messages);
     let pinned = inputs.config.node[index].fabric.pool_messages.or(shared);
@@ -255,8 +322,31 @@ fn message_pool(index: usize, ports: &Draft, inputs: &Inputs<'_>, ledger: &mut L
     Some(PlanPool {
         name,
         count,
-        data_room: u16::try_from(HEADROOM_BYTES + grh + relay.message_bytes).unwrap_or(u16::MAX),
+        data_room: u16::try_from(HEADROOM_BYTES + grh + room).unwrap_or(u16::MAX),
         cache: cache_for(cache, count),
+        why: demand.why(),
+        registered: uses_verbs(node),
+    })
+}
+
+/// Frames and short messages of a node without a port of either kind.
+fn frame_pool(index: usize, inputs: &Inputs<'_>, ledger: &mut Ledger) -> Option<PlanPool> {
+    let node = &inputs.nodes[index];
+    let fabric = node.fabric.as_ref().filter(|_| node.ports.is_empty())?;
+    if matches!(fabric.transport, PlanTransport::Soft(_)) {
+        return None;
+    }
+    let mut demand = Demand::default();
+    demand.add("answers", calls(fabric));
+    demand.add("bursts", node.workers.len() as u64 * u64::from(COMPLETION_BURST));
+    demand.add("lcore caches", cached(NODE_CACHE, inputs.lcores));
+    let name = format!("{}.frames", node.name);
+    let count = pinned_or(None, &demand, vec![crate::config::KeyPath::item("node", index)], &name, ledger);
+    Some(PlanPool {
+        name,
+        count,
+        data_room: u16::try_from(DATA_ROOM_BYTES + HEADROOM_BYTES).unwrap_or(u16::MAX),
+        cache: cache_for(NODE_CACHE, count),
         why: demand.why(),
         registered: uses_verbs(node),
     })
@@ -286,5 +376,5 @@ fn held_far(node: &PlanNode, ports: &Draft, nodes: &[PlanNode]) -> u64 {
 
 /// The smallest cache among the node's ports.
 fn node_cache(node: &PlanNode, ports: &Draft) -> u32 {
-    node.ports.iter().map(|port| ports.ports[*port].pool_cache).min().unwrap_or(256)
+    node.ports.iter().map(|port| ports.ports[*port].pool_cache).min().unwrap_or(NODE_CACHE)
 }

@@ -1,16 +1,19 @@
 //! From configuration to plan, step by step.
 
-use super::depths::Sizing;
-use super::ledger::{Ledger, fabric_at};
+use super::depths::{Sizing, Subject};
+use super::ledger::{Ledger, fabric_at, service_at};
 use super::nodes::DraftNode;
 use super::ports::Draft;
 use super::services::Carrier;
 use super::{
-    Hardware, Plan, PlanDrain, PlanFabric, PlanNode, PlanPeer, PlanPort, PlanService, PlanStats,
-    PlanTransport, PollPolicy, depths, eal, fabric, lcores, limits, memory, nodes, peers, pools, ports,
-    services,
+    Hardware, Plan, PlanDrain, PlanFabric, PlanNode, PlanPeer, PlanPort, PlanQp, PlanService, PlanStats,
+    PlanTransport, PollPolicy, depths, eal, fabric, kv, kv_lanes, lcores, limits, memory, nodes, peers,
+    pools, ports, services,
 };
-use crate::config::{Config, KeyPath, PollMode, Problem, ServiceKind, StatsFormat};
+use crate::config::{
+    Config, FabricKeys, InterfaceAddress, KeyPath, PollMode, Problem, QpKind, ServiceKind, StatsFormat,
+    TransportKind,
+};
 
 /// Resolves `config`; `hardware` adds what the machine can do.
 ///
@@ -27,6 +30,7 @@ pub fn resolve(config: &Config, hardware: Option<&Hardware>) -> Result<Plan, Vec
     ports::settle_queues(&mut ports, &served_by, hardware, &mut ledger);
     let mut nodes = finish_nodes(config, &drafts, &ports, hardware, &mut ledger);
     check_pairs(&nodes, &mut ledger);
+    kv::check_meetings(&nodes, &mut ledger);
     check_addresses(&nodes, &mut ledger);
     let pools = pools::size(config, &mut ports, &mut nodes, lcores.len(), &mut ledger);
     let regions = pools.iter().filter(|pool| pool.registered).count();
@@ -62,26 +66,44 @@ fn finish_nodes(
     hardware: Option<&Hardware>,
     ledger: &mut Ledger,
 ) -> Vec<PlanNode> {
-    let peers = peers::resolve(drafts, ledger);
+    let all = peers::resolve(config, drafts, ledger);
+    // Only who is met from outside this process has to prove itself by a key of the file.
+    let listens = |node: &usize| matches!(all[*node].first(), Some(PlanPeer::Listen(_)));
+    let outside: Vec<bool> = all
+        .iter()
+        .map(|own| {
+            own.iter().any(|peer| match peer {
+                PlanPeer::InProcess(other) => listens(other),
+                PlanPeer::Listen(_) | PlanPeer::Connect(_) => true,
+                PlanPeer::Awaited => false,
+            })
+        })
+        .collect();
     let mut nodes = Vec::new();
-    for (index, (draft, peer)) in drafts.iter().zip(peers).enumerate() {
+    for (index, (draft, peers)) in drafts.iter().zip(all).enumerate() {
+        let relay = draft.kind == ServiceKind::Relay;
+        let loopback =
+            draft.fabric.as_ref().is_some_and(|keys| keys.transport == Some(TransportKind::Loopback));
+        let outside = !loopback && (relay || outside[index]);
+        let mut side = Side { config, index, draft, peers, outside, ports, hardware };
         let (service, fabric) = match draft.kind {
-            ServiceKind::Relay => relay(config, index, draft, peer, ports, hardware, ledger),
+            ServiceKind::Relay => side.relay(ledger),
+            ServiceKind::Kv => side.gateway(ledger),
+            ServiceKind::Memory => side.memory(ledger),
             ServiceKind::Source => {
                 (PlanService::Source(services::source(config, index, draft, ports, ledger)), None)
             }
             ServiceKind::Sink => (PlanService::Sink(services::sink(config, index, ledger)), None),
         };
-        let qps = match &service {
-            PlanService::Relay(relay) => relay.qps_per_worker,
-            _ => 0,
-        };
+        let workers = draft.workers().max(1);
+        let qps = fabric.as_ref().map_or(0, |fabric| fabric.lanes().map(|lane| lane.count / workers).sum());
         nodes.push(PlanNode {
             name: draft.name.clone(),
             service,
             ports: draft.ports.clone(),
             workers: nodes::workers(draft, qps),
             fabric,
+            frame_pool: None,
             message_pool: None,
             slice_pool: None,
         });
@@ -89,45 +111,123 @@ fn finish_nodes(
     nodes
 }
 
-fn relay(
-    config: &Config,
+/// What a node with an RDMA side is made from.
+struct Side<'a> {
+    config: &'a Config,
     index: usize,
-    draft: &DraftNode,
-    peer: Option<PlanPeer>,
-    ports: &Draft,
-    hardware: Option<&Hardware>,
-    ledger: &mut Ledger,
-) -> (PlanService, Option<PlanFabric>) {
-    let Some(keys) = &draft.fabric else {
-        let carrier = Carrier { kind: Default::default(), pmtu: None };
+    draft: &'a DraftNode,
+    peers: Vec<PlanPeer>,
+    /// True if a peer is met from outside this process.
+    outside: bool,
+    ports: &'a Draft,
+    hardware: Option<&'a Hardware>,
+}
+
+impl Side<'_> {
+    fn subject(&self) -> Subject<'_> {
+        Subject { index: self.index, name: &self.draft.name }
+    }
+
+    fn relay(&mut self, ledger: &mut Ledger) -> (PlanService, Option<PlanFabric>) {
+        let Side { config, index, draft, ports, .. } = *self;
+        let Some(keys) = &draft.fabric else {
+            let carrier = Carrier { kind: Default::default(), pmtu: None };
+            return (PlanService::Relay(services::relay(config, index, draft, ports, carrier, ledger)), None);
+        };
+        let (transport, pmtu) = self.carrier(keys, ledger);
+        let carrier = Carrier { kind: keys.qp.unwrap_or_default(), pmtu };
         let relay = services::relay(config, index, draft, ports, carrier, ledger);
-        return (PlanService::Relay(relay), None);
-    };
-    let transport = fabric::transport(keys, index, draft, ports, ledger);
-    let pmtu = fabric::pmtu(keys, index, &draft.name, &transport, hardware, ledger);
-    let carrier = Carrier { kind: keys.qp.unwrap_or_default(), pmtu };
-    let relay = services::relay(config, index, draft, ports, carrier, ledger);
-    let sizing = Sizing { index, name: &draft.name, workers: draft.workers(), relay: &relay };
-    let dscp = ledger.number(fabric_at(index, "dscp"), keys.dscp, 0, 0..=63, "");
-    let plan = PlanFabric {
-        // A refused peer never reaches code that runs.
-        peer: peer.unwrap_or(PlanPeer::InProcess(index)),
-        key: fabric::key(keys, index, ledger),
-        allow: fabric::allow(keys, index, ledger),
-        timing: fabric::timing(keys, index, ledger),
-        qp: depths::qp(keys, sizing, ledger),
-        pmtu,
-        dscp: u8::try_from(dscp).unwrap_or(0),
-        transport,
-    };
-    (PlanService::Relay(relay), Some(plan))
+        let dscp = self.dscp(keys, ledger);
+        let mut fabric = self.fabric(keys, transport, pmtu, dscp, ledger);
+        let sizing = Sizing { index, name: &draft.name, workers: draft.workers(), relay: &relay };
+        fabric.qp = depths::qp(keys, sizing, ledger);
+        (PlanService::Relay(relay), Some(fabric))
+    }
+
+    fn gateway(&mut self, ledger: &mut Ledger) -> (PlanService, Option<PlanFabric>) {
+        let Side { config, index, draft, ports, .. } = *self;
+        let kv = kv::gateway(config, index, draft, ports, ledger);
+        let Some(keys) = &draft.fabric else { return (PlanService::Kv(kv), None) };
+        let mut fabric = self.kv_fabric(keys, ledger);
+        let (read, call) = kv_lanes::gateway(config, keys, self.subject(), (&kv, draft.workers()), ledger);
+        (fabric.qp, fabric.call) = (read, Some(call));
+        (PlanService::Kv(kv), Some(fabric))
+    }
+
+    fn memory(&mut self, ledger: &mut Ledger) -> (PlanService, Option<PlanFabric>) {
+        let Side { config, index, draft, .. } = *self;
+        let memory = kv::memory(config, index, draft, ledger);
+        let Some(keys) = &draft.fabric else { return (PlanService::Memory(memory), None) };
+        let mut fabric = self.kv_fabric(keys, ledger);
+        let (read, call) = kv_lanes::memory(config, keys, self.subject(), (&memory, draft.workers()), ledger);
+        (fabric.qp, fabric.call) = (read, Some(call));
+        (PlanService::Memory(memory), Some(fabric))
+    }
+
+    fn kv_fabric(&mut self, keys: &FabricKeys, ledger: &mut Ledger) -> PlanFabric {
+        if let Some(kind) = keys.qp.filter(|kind| *kind != QpKind::Rc) {
+            let name = if kind == QpKind::Uc { "an unreliable connection" } else { "a datagram queue pair" };
+            let remedy = "the key-value service needs qp = \"rc\"";
+            ledger.refuse(fabric_at(self.index, "qp"), format!("{name} has no READs"), remedy);
+        }
+        if keys.srq == Some(true) {
+            let remedy = "remove it, or set srq = false for this node";
+            ledger.refuse(
+                fabric_at(self.index, "srq"),
+                "the key-value service posts its receives to each QP",
+                remedy,
+            );
+        }
+        let (transport, pmtu) = self.carrier(keys, ledger);
+        let dscp = self.dscp(keys, ledger);
+        self.fabric(keys, transport, pmtu, dscp, ledger)
+    }
+
+    fn carrier(&self, keys: &FabricKeys, ledger: &mut Ledger) -> (PlanTransport, Option<u32>) {
+        let transport = fabric::transport(keys, self.index, self.draft, self.ports, ledger);
+        let pmtu = fabric::pmtu(keys, self.index, &self.draft.name, &transport, self.hardware, ledger);
+        (transport, pmtu)
+    }
+
+    fn dscp(&self, keys: &FabricKeys, ledger: &mut Ledger) -> u8 {
+        let dscp = ledger.number(fabric_at(self.index, "dscp"), keys.dscp, 0, 0..=63, "");
+        u8::try_from(dscp).unwrap_or(0)
+    }
+
+    /// The RDMA side but for its queue pairs.
+    fn fabric(
+        &mut self,
+        keys: &FabricKeys,
+        transport: PlanTransport,
+        pmtu: Option<u32>,
+        dscp: u8,
+        ledger: &mut Ledger,
+    ) -> PlanFabric {
+        let index = self.index;
+        PlanFabric {
+            peers: std::mem::take(&mut self.peers),
+            key: fabric::key(keys, index, self.outside, ledger),
+            allow: fabric::allow(keys, index, ledger),
+            timing: fabric::timing(keys, index, ledger),
+            qp: PlanQp::default(),
+            call: None,
+            pmtu,
+            dscp,
+            transport,
+        }
+    }
 }
 
 /// Both ends of a loopback pair must look the same.
 fn check_pairs(nodes: &[PlanNode], ledger: &mut Ledger) {
     for (index, node) in nodes.iter().enumerate() {
         let Some(fabric) = &node.fabric else { continue };
-        let PlanPeer::InProcess(other) = fabric.peer else { continue };
+        let Some(PlanPeer::InProcess(other)) =
+            fabric.peers.first().filter(|_| node.service.kind() == ServiceKind::Relay)
+        else {
+            continue;
+        };
+        let other = *other;
         let Some(theirs) = nodes[other].fabric.as_ref().filter(|_| other > index) else { continue };
         let name = &nodes[other].name;
         if fabric.qp.count != theirs.qp.count {
@@ -142,22 +242,29 @@ fn check_pairs(nodes: &[PlanNode], ledger: &mut Ledger) {
     }
 }
 
-/// No two nodes answer for the same address.
+/// No two nodes answer for the same address, nor one node on two ports.
 fn check_addresses(nodes: &[PlanNode], ledger: &mut Ledger) {
-    let addresses = |node: &PlanNode| match node.fabric.as_ref().map(|fabric| &fabric.transport) {
+    let soft = |node: &PlanNode| match node.fabric.as_ref().map(|fabric| &fabric.transport) {
         Some(PlanTransport::Soft(soft)) => soft.addresses.clone(),
         _ => Vec::new(),
     };
+    let kv = |node: &PlanNode| match &node.service {
+        PlanService::Kv(kv) => kv.addresses.clone(),
+        _ => Vec::new(),
+    };
+    let mut taken: Vec<(&str, InterfaceAddress)> = Vec::new();
     for (index, node) in nodes.iter().enumerate() {
-        for own in addresses(node) {
-            let taken = |other: &&PlanNode| addresses(other).iter().any(|a| a.address == own.address);
-            if let Some(other) = nodes[..index].iter().find(taken) {
-                let what = format!("node {} has {} already", other.name, own.address);
-                ledger.refuse(
-                    fabric_at(index, "soft.addresses"),
-                    what,
-                    "give each node addresses of its own",
-                );
+        let own = [
+            (soft(node), fabric_at(index, "soft.addresses")),
+            (kv(node), service_at(index, "kv", "addresses")),
+        ];
+        for (addresses, at) in own {
+            for own in addresses {
+                if let Some((name, _)) = taken.iter().find(|(_, other)| other.address == own.address) {
+                    let what = format!("node {name} has {} already", own.address);
+                    ledger.refuse(at.clone(), what, "give each node and service addresses of its own");
+                }
+                taken.push((&node.name, own));
             }
         }
     }

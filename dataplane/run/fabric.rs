@@ -2,7 +2,7 @@
 
 use super::error::RunError;
 use crate::bridge::arenas;
-use crate::config::{KeySource, QpKind, ServiceKind as ConfigService};
+use crate::config::{HostPort, Hugepages, KeySource, ServiceKind as ConfigService};
 use crate::control::{Endpoint, LaneSettings, Layout, Line, NodeControl, NodeSettings};
 use crate::fabric::WorkerTransport;
 use crate::plan::{Plan, PlanFabric, PlanNode, PlanPeer, PlanQp, PlanService, PollPolicy};
@@ -10,18 +10,23 @@ use crate::service::relay::MIN_RECEIVES;
 use crate::worker::Mailbox;
 use dpdk_bind::Mempool;
 use rdma_engine::cm::{
-    AllowList, Auth, Connector, ConnectorConfig, Listener, ListenerConfig, Offer, ServiceId, ServiceKind,
+    AllowList, Auth, Connector, ConnectorConfig, Listener, ListenerConfig, Offer, PresharedKey, RegionOffer,
+    ServiceId, ServiceKind,
 };
-use rdma_engine::mem::Access;
+use rdma_engine::mem::{Access, Arena, Backing, Region};
 use rdma_engine::qp::{InitAttr, QpCaps, QpSpec};
 use rdma_engine::transport::{CqSpec, SrqSpec, WorkerSpec};
 use rdma_engine::types::{Gid, Pmtu, QpType, Time};
 use rdma_engine::wr::SrqId;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr, ToSocketAddrs};
+use std::collections::BTreeMap;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs};
 use std::sync::Arc;
 
 /// Q_Key of datagram queue pairs.
 const QKEY: u32 = 0x1574_0001;
+
+/// Receives that the peer keeps posted for calls at least.
+const MIN_CALL_RECEIVES: u32 = 4;
 
 /// A node with an RDMA side, set up.
 pub(super) struct FabricNode<D: Endpoint> {
@@ -29,6 +34,8 @@ pub(super) struct FabricNode<D: Endpoint> {
     pub(super) device: D,
     /// One transport a worker.
     pub(super) transports: Vec<D::Transport>,
+    /// The arena of a memory node.
+    pub(super) region: Option<Region>,
 }
 
 fn failed(node: &PlanNode, why: impl ToString) -> RunError {
@@ -54,81 +61,156 @@ where
                 .map_err(|e| failed(node, format!("pool {}: {e}", planned.name)))?;
         }
     }
-    let spec = worker_spec(plan, &fabric.qp, node);
+    let region = match &node.service {
+        PlanService::Memory(memory) => Some(arena(plan, node, memory.arena_bytes, &device)?),
+        _ => None,
+    };
+    let spec = worker_spec(plan, fabric, node);
     let make = |worker| device.create_worker(worker, &spec).map_err(|e| failed(node, e));
     let transports = (0..node.workers.len()).map(make).collect::<Result<_, _>>()?;
-    Ok(FabricNode { device, transports })
+    Ok(FabricNode { device, transports, region })
 }
 
-fn worker_spec(plan: &Plan, qp: &PlanQp, node: &PlanNode) -> WorkerSpec {
+/// The memory that items live in: peers may read it, and nothing else.
+fn arena<D: Endpoint>(plan: &Plan, node: &PlanNode, bytes: u64, device: &D) -> Result<Region, RunError> {
+    let backing =
+        if plan.memory.hugepages == Hugepages::NoHuge { Backing::Pages } else { Backing::HugePages };
+    let len = usize::try_from(bytes).map_err(|e| failed(node, format!("arena_bytes: {e}")))?;
+    let arena = Arena::new(len, backing).map_err(|e| failed(node, format!("the arena: {e}")))?;
+    device.register(&arena, Access::REMOTE_READ).map_err(|e| failed(node, format!("the arena: {e}")))
+}
+
+fn worker_spec(plan: &Plan, fabric: &PlanFabric, node: &PlanNode) -> WorkerSpec {
     let events = plan.poll != PollPolicy::Busy;
+    let qp = &fabric.qp;
     let srq = SrqSpec { depth: qp.recv_depth, sge: 1 };
     WorkerSpec {
-        cqs: vec![CqSpec { depth: qp.cq_depth, events }],
+        // One a lane; answers to READs are looked at first.
+        cqs: fabric.lanes().map(|lane| CqSpec { depth: lane.cq_depth, events }).collect(),
         srqs: if qp.srq { vec![srq] } else { vec![] },
         max_qps: qps_per_worker(node) as u16,
     }
 }
 
 pub(super) fn qps_per_worker(node: &PlanNode) -> usize {
-    match &node.service {
-        PlanService::Relay(relay) => relay.qps_per_worker as usize,
-        PlanService::Source(_) | PlanService::Sink(_) => 0,
-    }
+    node.workers.first().map_or(0, |worker| worker.qps.len())
 }
 
-/// The connection of a node. Nodes of one process meet over the loopback address: the first of a pair listens on a free
-/// port, which is given to the second by `meeting`.
+/// The connections of a node. Nodes of one process meet over the loopback address: memory nodes, and the first of a pair
+/// of relays, listen on a free port, which is told to the others by `meeting`.
 pub(super) fn control<'d, D: Endpoint>(
     now: Time,
     plan: &Plan,
     index: usize,
-    device: &'d D,
+    (device, region): (&'d D, Option<&Region>),
     mailboxes: Vec<Arc<Mailbox<D::Qp>>>,
     meeting: &mut Meetings,
 ) -> Result<NodeControl<'d, D>, RunError> {
     let node = &plan.nodes[index];
     let fabric = node.fabric.as_ref().expect("called for nodes with an RDMA side");
-    let line = line(now, plan, index, fabric, meeting)?;
-    let settings = settings(node, fabric, device).map_err(|e| failed(node, e))?;
-    Ok(NodeControl::new(settings, device, vec![line], mailboxes))
+    let lines = match meeting.lines.remove(&index) {
+        Some(line) => vec![line],
+        None => {
+            let line = |peer| line(now, plan, index, peer, meeting);
+            fabric.peers.iter().map(line).collect::<Result<_, _>>()?
+        }
+    };
+    let mut settings = settings(node, fabric, device);
+    settings.offer.regions = region.map(region_offer).into_iter().collect();
+    Ok(NodeControl::new(settings, device, lines, mailboxes))
 }
 
-/// Where nodes of this process listen for each other, by index of the listening node.
-#[derive(Default)]
-pub(super) struct Meetings(Vec<(usize, SocketAddr)>);
+fn region_offer(region: &Region) -> RegionOffer {
+    let window = region.window();
+    RegionOffer {
+        addr: window.addr(),
+        len: window.len() as u64,
+        rkey: region.rkey(),
+        access: region.access(),
+    }
+}
+
+/// Where nodes of this process listen for each other.
+pub(super) struct Meetings {
+    /// By index of the listening node.
+    places: BTreeMap<usize, SocketAddr>,
+    /// Listeners of memory nodes until their node takes them: gateways may come before them in the file.
+    lines: BTreeMap<usize, Line>,
+    /// What nodes prove themselves by that only this process knows.
+    key: Auth,
+}
+
+impl Meetings {
+    /// Makes the listeners of all memory nodes.
+    pub(super) fn new(now: Time, plan: &Plan) -> Result<Self, RunError> {
+        let mut random = [0; 32];
+        let drawn = getrandom::fill(&mut random).map_err(|e| std::io::Error::other(e.to_string()));
+        drawn.map_err(|source| RunError::Io { what: "get random numbers", source })?;
+        let key = PresharedKey::new(&random).expect("32 bytes are a key");
+        let mut meetings =
+            Meetings { places: BTreeMap::new(), lines: BTreeMap::new(), key: Auth::PresharedKey(key) };
+        for (index, node) in plan.nodes.iter().enumerate() {
+            let Some(fabric) = &node.fabric else { continue };
+            if matches!(node.service, PlanService::Memory(_)) {
+                for peer in &fabric.peers {
+                    let line = line(now, plan, index, peer, &mut meetings)?;
+                    meetings.lines.insert(index, line);
+                }
+            }
+        }
+        Ok(meetings)
+    }
+}
 
 fn line(
     now: Time,
     plan: &Plan,
     index: usize,
-    fabric: &PlanFabric,
+    peer: &PlanPeer,
     meeting: &mut Meetings,
 ) -> Result<Line, RunError> {
     let node = &plan.nodes[index];
+    let fabric = node.fabric.as_ref().expect("called for nodes with an RDMA side");
     let auth = auth(fabric).map_err(|e| failed(node, e))?;
     let local = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
-    match &fabric.peer {
-        PlanPeer::Listen(bind) => listen(now, node, fabric, auth, *bind).map(|(line, _)| line),
-        PlanPeer::Connect(peer) => {
-            let found = (peer.host.as_str(), peer.port).to_socket_addrs();
-            let found =
-                found.map_err(|e| failed(node, format!("connect: cannot resolve {}: {e}", peer.host)))?;
-            let peer = found.into_iter().next().ok_or_else(|| {
-                failed(node, format!("connect: {} has no address; name another host", peer.host))
-            })?;
-            connect(now, node, fabric, auth, peer)
+    let (line, addr) = match peer {
+        PlanPeer::Listen(bind) => listen(now, node, fabric, auth, *bind)?,
+        PlanPeer::Awaited => listen(now, node, fabric, meeting.key.clone(), local)?,
+        PlanPeer::InProcess(other) if is_relay(node) && *other > index => {
+            listen(now, node, fabric, auth, local)?
         }
-        PlanPeer::InProcess(other) if *other > index => {
-            let (line, addr) = listen(now, node, fabric, auth, local)?;
-            meeting.0.push((index, addr));
-            Ok(line)
-        }
+        PlanPeer::Connect(peer) => return connect(now, node, fabric, auth, resolve(node, peer)?),
         PlanPeer::InProcess(other) => {
-            let at = meeting.0.iter().find(|(i, _)| i == other).map(|(_, addr)| *addr);
-            connect(now, node, fabric, auth, at.ok_or_else(|| failed(node, "its peer does not listen"))?)
+            let at = meeting.places.get(other).copied();
+            let at = at.ok_or_else(|| failed(node, "its peer does not listen"))?;
+            let theirs = plan.nodes[*other].fabric.as_ref();
+            let within = theirs.is_some_and(|f| f.peers.contains(&PlanPeer::Awaited));
+            let auth = if within { meeting.key.clone() } else { auth };
+            return connect(now, node, fabric, auth, at);
         }
-    }
+    };
+    meeting.places.insert(index, reachable(addr));
+    Ok(line)
+}
+
+fn is_relay(node: &PlanNode) -> bool {
+    matches!(node.service, PlanService::Relay(_))
+}
+
+/// The address to reach a listener of this machine by.
+fn reachable(addr: SocketAddr) -> SocketAddr {
+    let ip = match addr.ip() {
+        IpAddr::V4(ip) if ip.is_unspecified() => Ipv4Addr::LOCALHOST.into(),
+        IpAddr::V6(ip) if ip.is_unspecified() => Ipv6Addr::LOCALHOST.into(),
+        ip => ip,
+    };
+    SocketAddr::new(ip, addr.port())
+}
+
+fn resolve(node: &PlanNode, peer: &HostPort) -> Result<SocketAddr, RunError> {
+    let found = (peer.host.as_str(), peer.port).to_socket_addrs();
+    let mut found = found.map_err(|e| failed(node, format!("cannot resolve {}: {e}", peer.host)))?;
+    found.next().ok_or_else(|| failed(node, format!("{} has no address; name another host", peer.host)))
 }
 
 fn auth(fabric: &PlanFabric) -> Result<Auth, String> {
@@ -156,7 +238,11 @@ fn listen(
         let mut config =
             ListenerConfig::new(bind, node.name.clone(), instance()?, auth, vec![service_id(node)]);
         config.allow = allow(fabric)?;
-        config.max_sessions = 1;
+        config.max_sessions = match &node.service {
+            // One more than there are seats, so that who finds none is told so by name.
+            PlanService::Memory(memory) => memory.seats as usize + 1,
+            _ => 1,
+        };
         let listener = Listener::bind(now, config).map_err(|e| e.to_string())?;
         let addr = listener.local_addr().map_err(|e| e.to_string())?;
         Ok::<_, String>((Line::Listen(Box::new(listener)), addr))
@@ -186,40 +272,63 @@ fn connect(
 fn service_id(node: &PlanNode) -> ServiceId {
     let kind = match node.service.kind() {
         ConfigService::Relay => ServiceKind::Relay,
+        ConfigService::Kv => ServiceKind::KvGateway,
+        ConfigService::Memory => ServiceKind::KvMemory,
         ConfigService::Source | ConfigService::Sink => ServiceKind::Other(0x100),
     };
     ServiceId { kind, name: "isthmus".into() }
 }
 
-fn settings<D: Endpoint>(node: &PlanNode, fabric: &PlanFabric, device: &D) -> Result<NodeSettings, String> {
-    let qp = &fabric.qp;
-    let PlanService::Relay(relay) = &node.service else {
-        return Err("only a relay has a peer".into());
+fn settings<D: Endpoint>(node: &PlanNode, fabric: &PlanFabric, device: &D) -> NodeSettings {
+    let (read, call) = (&fabric.qp, fabric.call.as_ref());
+    let kv = |to_read: Access| {
+        let mut lanes = vec![lane(read, 0, to_read, 0, 0)];
+        lanes.extend(call.map(|call| lane(call, 1, Access::LOCAL, call.recv_depth, MIN_CALL_RECEIVES)));
+        lanes
     };
-    let kind = match qp.kind {
-        QpKind::Rc => QpType::Rc,
-        QpKind::Uc => QpType::Uc,
-        QpKind::Ud => QpType::Ud,
+    let (layout, lanes, bytes, least) = match &node.service {
+        PlanService::Relay(relay) => {
+            let qps_per_worker = relay.qps_per_worker as usize;
+            let credits = if read.srq { read.recv_depth / relay.qps_per_worker } else { read.recv_depth };
+            // A relay needs no access to memory of its own through its queue pairs.
+            let lanes = vec![lane(read, 0, Access::LOCAL, credits, MIN_RECEIVES)];
+            (Layout::Relay { qps_per_worker }, lanes, relay.message_bytes, relay.max_frame_bytes)
+        }
+        PlanService::Kv(kv_plan) => {
+            let (nodes, node_workers_max) = (kv_plan.nodes.len(), kv_plan.node_workers_max as usize);
+            let layout = Layout::Gateway { nodes, node_workers_max };
+            (layout, kv(Access::LOCAL), kv_plan.message_bytes, kv_plan.value_bytes_max)
+        }
+        PlanService::Memory(memory) => {
+            let (seats, gateway_workers_max) = (memory.seats as usize, memory.gateway_workers_max as usize);
+            let layout = Layout::Memory { seats, gateway_workers_max };
+            (layout, kv(Access::REMOTE_READ), memory.message_bytes, 0)
+        }
+        PlanService::Source(_) | PlanService::Sink(_) => unreachable!("the plan gives them no RDMA side"),
     };
+    let offer = offer(node, fabric, bytes, least, read.kind.into(), device);
+    NodeSettings { name: node.name.clone(), offer, lanes, layout }
+}
+
+/// What the queue pairs of a lane are made with.
+fn lane(qp: &PlanQp, cq: u8, access: Access, credits: u32, least_peer_credits: u32) -> LaneSettings {
+    let kind = qp.kind.into();
     let caps = QpCaps {
         send_depth: qp.send_depth,
-        recv_depth: qp.recv_depth,
+        // No queue has no entries.
+        recv_depth: qp.recv_depth.max(1),
         send_sge: qp.max_sge as u16,
         recv_sge: 1,
         inline_bytes: qp.max_inline,
         signal_every: qp.signal_every as u16,
     };
-    let credits = if qp.srq { qp.recv_depth / relay.qps_per_worker } else { qp.recv_depth };
-    let spec = QpSpec { kind, caps, srq: qp.srq.then_some(SrqId(0)), cq: 0 };
     let qkey = if kind == QpType::Ud { QKEY } else { 0 };
-    // A relay needs no access to memory of its own through its queue pairs.
-    let init = InitAttr { access: Access::LOCAL, qkey };
-    Ok(NodeSettings {
-        name: node.name.clone(),
-        offer: offer(node, fabric, relay.message_bytes, relay.max_frame_bytes, kind, device),
-        lanes: vec![LaneSettings { spec, init, credits, least_peer_credits: MIN_RECEIVES }],
-        layout: Layout::Relay { qps_per_worker: relay.qps_per_worker as usize },
-    })
+    LaneSettings {
+        spec: QpSpec { kind, caps, srq: qp.srq.then_some(SrqId(0)), cq },
+        init: InitAttr { access, qkey },
+        credits,
+        least_peer_credits,
+    }
 }
 
 fn offer<D: Endpoint>(

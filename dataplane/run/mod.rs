@@ -38,6 +38,7 @@ use dpdk_bind::{Eal, Mempool, Port};
 use fabric::{FabricNode, Meetings};
 use ports::RunningPort;
 use rdma_engine::loopback::Hub;
+use rdma_engine::mem::Region;
 use rdma_engine::transport::Device;
 use rdma_engine::types::Time;
 use signals::Signals;
@@ -155,15 +156,16 @@ where
         what: "get random numbers",
         source: std::io::Error::other(e.to_string()),
     })?;
-    let (lcores, boards, mailboxes) = make_roles(plan, &pools, &mut running, &mut nodes, seed);
-    let devices: Vec<Option<D>> = nodes.into_iter().map(|n| n.map(|n| n.device)).collect();
+    let (lcores, boards, mailboxes) = make_roles(plan, &pools, &mut running, &mut nodes, seed)?;
+    let devices: Vec<Option<(D, Option<Region>)>> =
+        nodes.into_iter().map(|n| n.map(|n| (n.device, n.region))).collect();
     let mut controls = Vec::new();
-    let mut meetings = Meetings::default();
     let now = Time(clock.now_ns());
+    let mut meetings = Meetings::new(now, plan)?;
     for (index, device) in devices.iter().enumerate() {
-        if let Some(device) = device {
-            let mail = mailboxes[index].clone();
-            controls.push(fabric::control(now, plan, index, device, mail, &mut meetings)?);
+        if let Some((device, region)) = device {
+            let (mail, side) = (mailboxes[index].clone(), (device, region.as_ref()));
+            controls.push(fabric::control(now, plan, index, side, mail, &mut meetings)?);
         }
     }
     let policy = idle_policy(plan.poll);
@@ -179,7 +181,7 @@ where
         supervisor.supervise(signals);
         Ok::<_, RunError>(())
     })?;
-    let leaked: u64 = devices.iter().flatten().map(Endpoint::leaked).sum();
+    let leaked: u64 = devices.iter().flatten().map(|(device, _)| device.leaked()).sum();
     let report = supervisor.finish();
     drop(commands);
     drop(devices);
@@ -198,7 +200,7 @@ fn make_roles<D: Endpoint>(
     running: &mut [RunningPort],
     nodes: &mut [Option<FabricNode<D>>],
     seed: u64,
-) -> (Lcores<D>, Boards, Mailboxes<D>)
+) -> Result<(Lcores<D>, Boards, Mailboxes<D>), RunError>
 where
     D::Transport: WorkerTransport,
 {
@@ -222,35 +224,35 @@ where
                 let (rx, tx) = running[q.port].take_queues(q.queue);
                 PortLane::new(rx, tx, kind, wait)
             };
-            let client = worker.queues.first().expect("a worker has a queue");
-            let mut port = lane(client, LaneKind::Client, wait);
+            let client = worker.queues.first();
+            let mut port = client.map_or_else(PortLane::none, |queue| lane(queue, LaneKind::Client, wait));
             let fabric_port = match worker.fabric_queues.first() {
                 None => FabricPort::None,
-                Some(queue) if queue == client => {
+                queue if queue == client => {
                     port = port.shared(roles::FABRIC_TX_WAIT_NS);
                     FabricPort::Shared
                 }
                 Some(queue) => FabricPort::Own(lane(queue, LaneKind::Fabric, roles::FABRIC_TX_WAIT_NS)),
             };
-            let port_pool = plan.ports[client.port].pool;
+            let own_port = client.or(worker.fabric_queues.first()).map(|queue| plan.ports[queue.port].pool);
             roles.push(Role {
                 name: node.name.clone(),
                 worker: r.worker,
-                service: roles::service(node, r.worker, seed),
+                service: roles::service(node, r.worker, seed)?,
                 fabric: transports[r.node]
                     .get_mut(r.worker)
                     .and_then(Option::take)
                     .map_or(Fabric::None, Fabric::Wired),
                 port,
                 fabric_port,
-                pools: roles::pools(node, port_pool, pools),
+                pools: roles::pools(node, own_port, pools),
                 board: Arc::clone(&boards[r.node][r.worker]),
                 mailbox: Arc::clone(&mailboxes[r.node][r.worker]),
             });
         }
         lcores.push((lcore.id, roles));
     }
-    (lcores, boards, mailboxes)
+    Ok((lcores, boards, mailboxes))
 }
 
 fn idle_policy(poll: PollPolicy) -> IdlePolicy {

@@ -1,5 +1,6 @@
 //! Workers of a plan: services with their numbers.
 
+use super::error::RunError;
 use crate::bridge::{Packet, PacketPool};
 use crate::config::{FlowTableFull, OnFull as ConfigOnFull, Protocol};
 use crate::plan::{PlanNode, PlanRelay, PlanService, PlanSink, PlanSource};
@@ -17,15 +18,19 @@ pub(super) const FABRIC_TX_WAIT_NS: u64 = TX_WAIT_NS;
 const CREDIT_REFRESH_NS: u64 = 1_000_000;
 
 /// The service of one worker of a node.
-pub(super) fn service(node: &PlanNode, worker: usize, seed: u64) -> AnyService<Packet> {
+pub(super) fn service(node: &PlanNode, worker: usize, seed: u64) -> Result<AnyService<Packet>, RunError> {
     let workers = node.workers.len() as u32;
-    match &node.service {
+    Ok(match &node.service {
         PlanService::Relay(relay) => AnyService::Relay(Relay::new(relay_settings(relay, seed))),
         PlanService::Source(source) => {
             AnyService::Source(Source::new(source_settings(source, worker as u32, workers)))
         }
         PlanService::Sink(sink) => AnyService::Sink(Sink::new(sink_settings(sink))),
-    }
+        PlanService::Kv(_) | PlanService::Memory(_) => {
+            let why = "this version plans the key-value service and does not run it; use a later one".into();
+            return Err(RunError::Fabric { node: node.name.clone(), why });
+        }
+    })
 }
 
 /// How long unsent frames of this node wait for their TX queue.
@@ -37,8 +42,10 @@ pub(super) fn tx_wait_ns(node: &PlanNode) -> u64 {
 }
 
 /// The pools a node's workers use.
-pub(super) fn pools(node: &PlanNode, port_pool: usize, all: &[Mempool]) -> Pools<PacketPool> {
-    let pick = |at: Option<usize>| PacketPool(all[at.unwrap_or(port_pool)].clone());
+pub(super) fn pools(node: &PlanNode, port_pool: Option<usize>, all: &[Mempool]) -> Pools<PacketPool> {
+    let frames =
+        port_pool.or(node.frame_pool).expect("the plan gives a node without a port a pool of frames");
+    let pick = |at: Option<usize>| PacketPool(all[at.unwrap_or(frames)].clone());
     Pools { frames: pick(None), messages: pick(node.message_pool), slices: pick(node.slice_pool) }
 }
 

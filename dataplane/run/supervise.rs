@@ -230,8 +230,12 @@ impl<'a, D: Endpoint> Supervisor<'a, D> {
             }
             s.controls.is_empty() || !s.has_source() || s.now().since_ns(since) > SETTLE_NS / 4
         });
-        self.controls.iter_mut().for_each(|c| c.drain());
-        if !self.wait_until(signals, deadline, |s| s.controls.iter().all(|c| c.is_drained())) {
+        // Memory nodes answer until the gateways of this process have finished.
+        self.controls.iter_mut().filter(|c| !c.is_memory_node()).for_each(|c| c.drain());
+        let gone = |s: &mut Self| s.controls.iter().all(|c| c.is_memory_node() || c.is_drained());
+        let in_time = self.wait_until(signals, deadline, gone);
+        self.controls.iter_mut().filter(|c| c.is_memory_node()).for_each(|c| c.drain());
+        if !in_time || !self.wait_until(signals, deadline, |s| s.controls.iter().all(|c| c.is_drained())) {
             tracing::warn!(
                 "the drain took longer than {} ms: giving up what is left",
                 self.drain_ns / 1_000_000

@@ -5,6 +5,7 @@
 //! before the sleep. Queues without either (null, ring, pcap, af_packet) are looked at again after a bounded time. Every
 //! sleep is bounded: orders of control have no file descriptor and are seen at the end of one.
 
+use super::ports::PortLane;
 use super::role::{FabricPort, Role, RoleLoop};
 use crate::fabric::WorkerTransport;
 use dpdk_bind::port::RxInterrupt;
@@ -53,8 +54,8 @@ impl Sleeper {
                     FabricPort::Own(lane) => Some(lane),
                     FabricPort::None | FabricPort::Shared => None,
                 };
-                for lane in std::iter::once(&role.port).chain(fabric) {
-                    match lane.rx_queue().interrupt() {
+                for rx in std::iter::once(&role.port).chain(fabric).filter_map(PortLane::rx_queue) {
+                    match rx.interrupt() {
                         Some(interrupt) => interrupts.push(interrupt),
                         None => all_wake = false,
                     }

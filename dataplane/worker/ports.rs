@@ -114,8 +114,8 @@ impl Sending {
 
 /// A queue pair of a port and the frames between it and the service.
 pub struct PortLane {
-    rx: RxQueue,
-    tx: TxQueue,
+    /// `None` for a service without a port.
+    queues: Option<(RxQueue, TxQueue)>,
     rx_burst: dpdk_bind::Burst<BURST>,
     sending: Sending,
     /// Frames of the soft transport, where it shares the port.
@@ -126,7 +126,13 @@ impl PortLane {
     /// A lane over the two queues. Unsent frames wait for `tx_wait_ns`, see [`transmit`](Self::transmit).
     pub fn new(rx: RxQueue, tx: TxQueue, kind: LaneKind, tx_wait_ns: u64) -> Self {
         let sending = Sending::new(kind, tx_wait_ns);
-        PortLane { rx, tx, rx_burst: dpdk_bind::Burst::new(), sending, fabric: None }
+        PortLane { queues: Some((rx, tx)), rx_burst: dpdk_bind::Burst::new(), sending, fabric: None }
+    }
+
+    /// The lane of a service without a port: nothing comes in, and what is sent is dropped and counted.
+    pub fn none() -> Self {
+        let sending = Sending::new(LaneKind::Client, 0);
+        PortLane { queues: None, rx_burst: dpdk_bind::Burst::new(), sending, fabric: None }
     }
 
     /// The same, shared with the soft transport, whose unsent frames wait for `tx_wait_ns`.
@@ -137,14 +143,15 @@ impl PortLane {
     }
 
     /// The RX queue, for its interrupt.
-    pub fn rx_queue(&self) -> &RxQueue {
-        &self.rx
+    pub fn rx_queue(&self) -> Option<&RxQueue> {
+        self.queues.as_ref().map(|(rx, _)| rx)
     }
 
     /// Takes a burst from the RX queue and hands every frame to `put`; returns how many.
     #[inline]
     pub fn receive(&mut self, tally: &mut Tally, mut put: impl FnMut(Packet)) -> usize {
-        let n = self.rx.rx(&mut self.rx_burst);
+        let Some((rx, _)) = &mut self.queues else { return 0 };
+        let n = rx.rx(&mut self.rx_burst);
         if n > 0 {
             let mut bytes = 0;
             for mbuf in self.rx_burst.drain() {
@@ -163,7 +170,8 @@ impl PortLane {
         tally: &mut Tally,
         mut put: impl FnMut(&mut Tally, Packet) -> LaneKind,
     ) -> usize {
-        let n = self.rx.rx(&mut self.rx_burst);
+        let Some((rx, _)) = &mut self.queues else { return 0 };
+        let n = rx.rx(&mut self.rx_burst);
         for mbuf in self.rx_burst.drain() {
             let bytes = mbuf.len();
             let kind = put(tally, Packet(mbuf));
@@ -176,13 +184,22 @@ impl PortLane {
     /// the wait are dropped and counted.
     #[inline]
     pub fn transmit(&mut self, now: Time, outbox: &mut Outbox<Packet>, tally: &mut Tally) -> bool {
-        self.sending.transmit(&mut self.tx, now, outbox, tally)
+        match &mut self.queues {
+            Some((_, tx)) => self.sending.transmit(tx, now, outbox, tally),
+            None => {
+                if !outbox.is_empty() {
+                    self.sending.give_up(now, outbox, tally);
+                }
+                false
+            }
+        }
     }
 
     /// The same for frames of the soft transport that shares this port.
     #[inline]
     pub fn transmit_fabric(&mut self, now: Time, outbox: &mut Outbox<Packet>, tally: &mut Tally) -> bool {
-        self.fabric.as_mut().is_some_and(|sending| sending.transmit(&mut self.tx, now, outbox, tally))
+        let (Some((_, tx)), Some(sending)) = (&mut self.queues, &mut self.fabric) else { return false };
+        sending.transmit(tx, now, outbox, tally)
     }
 
     /// Frames taken over from the outbox that the TX queue has not taken yet.
@@ -193,6 +210,9 @@ impl PortLane {
 
 impl std::fmt::Debug for PortLane {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "PortLane({}:{})", self.rx.port(), self.rx.index())
+        match &self.queues {
+            Some((rx, _)) => write!(f, "PortLane({}:{})", rx.port(), rx.index()),
+            None => f.write_str("PortLane(none)"),
+        }
     }
 }

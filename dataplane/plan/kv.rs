@@ -1,0 +1,295 @@
+//! Numbers of the key-value service: the gateway's and the memory node's.
+
+use std::net::IpAddr;
+
+use rdma_engine::cm::Cidr;
+use rdma_engine::cm::offer::MAX_QPS;
+use serde::Serialize;
+
+use super::bounds::{MAX_MESSAGE_BYTES, MIN_MESSAGE_BYTES};
+use super::ledger::{Ledger, service_at};
+use super::nodes::DraftNode;
+use super::ports::Draft;
+use super::{PlanNode, PlanPeer, PlanService, fabric};
+use crate::config::{Config, InterfaceAddress, KvKeys};
+use crate::control::KV_LANES;
+use crate::memcached::rpc::CALL_BYTES_MAX;
+use crate::service::kv::engine::{MOST_JOBS, REQUEST_JOBS};
+use crate::store::geometry::{self, Geometry};
+use crate::store::layout::{MOST_KEY, MOST_VALUE};
+use crate::store::reclaim::MOST_GATEWAYS;
+
+/// Numbers of a gateway.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct PlanKv {
+    /// Own addresses towards the clients.
+    pub addresses: Vec<InterfaceAddress>,
+    /// Next hop for clients outside the prefixes.
+    pub gateway: Option<IpAddr>,
+    /// VLAN id of the clients' frames.
+    pub vlan: Option<u16>,
+    /// UDP port that is served.
+    pub port: u16,
+    /// Networks that clients may come from; empty = any.
+    #[serde(serialize_with = "fabric::as_texts")]
+    pub allow: Vec<Cidr>,
+    /// Largest IP packet of the client port in bytes.
+    pub mtu: u16,
+    /// Bytes of one datagram of a reply, frame header included.
+    pub datagram_bytes: u32,
+    /// Names of the memory nodes as the file has them, in the order of the links: what keys are spread by.
+    pub nodes: Vec<String>,
+    /// Number of that list.
+    pub generation: u32,
+    /// Workers that one memory node may have.
+    pub node_workers_max: u32,
+    /// Places of items that each worker remembers.
+    pub locations: u32,
+    /// Keys that each worker has under way.
+    pub requests: u32,
+    /// Longest value in bytes.
+    pub value_bytes_max: u32,
+    /// Longest request in bytes.
+    pub request_bytes_max: u32,
+    /// Longest message to and from a memory node in bytes.
+    pub message_bytes: u32,
+}
+
+/// Numbers of a memory node.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct PlanMemoryNode {
+    /// Bytes of registered memory.
+    pub arena_bytes: u64,
+    /// Parts of it with one writer each: the node's workers.
+    pub partitions: u32,
+    /// Gateways at once.
+    pub seats: u32,
+    /// Workers that one gateway may have.
+    pub gateway_workers_max: u32,
+    /// Longest message to and from a gateway in bytes.
+    pub message_bytes: u32,
+    /// Longest value in bytes: what a message carries.
+    pub value_bytes_max: u32,
+}
+
+/// One request may ask for so many keys at once.
+const FEWEST_REQUESTS: u32 = REQUEST_JOBS as u32;
+/// Keys under way at one worker at most.
+const MOST_REQUESTS: u32 = MOST_JOBS as u32;
+/// Longest message by default: with its headroom one mbuf holds it.
+const DEFAULT_MESSAGE_BYTES: u32 = 65_024;
+/// What a message has besides key and value: its own header and that of the call.
+const MESSAGE_OVERHEAD_BYTES: u32 = 64 + CALL_BYTES_MAX as u32;
+/// UDP header and frame header of memcached: what a request has besides its text where it is put together.
+const REASSEMBLY_EXTRA_BYTES: u32 = 8;
+/// IP and UDP headers of a datagram.
+const UDP_OVERHEAD: [u32; 2] = [28, 48];
+
+/// Fragmented requests that a worker puts together at once; each takes a message buffer.
+pub(super) const REASSEMBLIES: u32 = 64;
+
+/// Longest item that a message of so many bytes can carry: its value.
+fn value_room(message_bytes: u32) -> u32 {
+    let beside = MESSAGE_OVERHEAD_BYTES + MOST_KEY as u32;
+    message_bytes.saturating_sub(beside).clamp(1, MOST_VALUE as u32)
+}
+
+/// The gateway's numbers.
+pub(super) fn gateway(
+    config: &Config,
+    index: usize,
+    node: &DraftNode,
+    ports: &Draft,
+    ledger: &mut Ledger,
+) -> PlanKv {
+    let keys = config.node[index].kv.over(&config.service.kv);
+    let at = |key| service_at(index, "kv", key);
+    let missing = ("clients need an address to ask", "give one with prefix: addresses = [\"192.0.2.10/24\"]");
+    let addresses = fabric::host_addresses(keys.addresses.as_ref(), &at("addresses"), missing, ledger);
+    let mtu = node.ports.first().map_or(1500, |port| ports.ports[*port].port.mtu);
+    let message_bytes = message_bytes(keys.message_bytes, index, "kv", ledger);
+    let mut number = |key, value, default, range| ledger.number(at(key), value, default, range, "");
+    let vlan = keys.vlan.map(|id| number("vlan", Some(id), id, 1..=4094));
+    let port = number("port", keys.port, 11_211, 1..=65_535);
+    let requests = number("requests", keys.requests, 4096, FEWEST_REQUESTS..=MOST_REQUESTS);
+    let (most, room) = (MAX_MESSAGE_BYTES - REASSEMBLY_EXTRA_BYTES, value_room(message_bytes));
+    let request_bytes_max =
+        number("request_bytes_max", keys.request_bytes_max, message_bytes.min(most), 64..=most);
+    let plan = PlanKv {
+        gateway: fabric::next_hop(keys.gateway.as_ref(), at("gateway"), &addresses, ledger),
+        vlan: vlan.and_then(|id| u16::try_from(id).ok()),
+        port: u16::try_from(port).unwrap_or(u16::MAX),
+        allow: fabric::networks(keys.allow.as_ref(), &at("allow"), ledger),
+        mtu,
+        datagram_bytes: datagram_bytes(&keys, index, mtu, &addresses, ledger),
+        nodes: keys.nodes.clone().unwrap_or_default(),
+        generation: ledger.number(at("generation"), keys.generation, 1, 1..=u32::MAX, ""),
+        node_workers_max: ledger.number(at("node_workers_max"), keys.node_workers_max, 4, 1..=64, "workers"),
+        locations: ledger.number(at("locations"), keys.locations, 1 << 20, 64..=1 << 28, "places"),
+        requests,
+        value_bytes_max: value_bytes_max(&keys, index, room, ledger),
+        request_bytes_max,
+        message_bytes,
+        addresses,
+    };
+    check_session(index, "node_workers_max", plan.node_workers_max, node.workers(), ledger);
+    plan
+}
+
+/// Both ends' workers have to fit one session.
+fn check_session(index: usize, key: &str, theirs: u32, ours: u32, ledger: &mut Ledger) {
+    let service = if key == "node_workers_max" { "kv" } else { "memory" };
+    let qps = theirs as usize * ours as usize * KV_LANES;
+    if qps > MAX_QPS {
+        let most = MAX_QPS / KV_LANES / (ours as usize).max(1);
+        let what = format!("with {ours} workers here that is {qps} queue pairs, a session has {MAX_QPS}");
+        ledger.refuse_value(
+            service_at(index, service, key),
+            theirs,
+            what,
+            format!("set {key} = {most} or less"),
+        );
+    }
+}
+
+fn message_bytes(value: Option<u32>, index: usize, service: &str, ledger: &mut Ledger) -> u32 {
+    let at = service_at(index, service, "message_bytes");
+    let range = 2 * MIN_MESSAGE_BYTES..=MAX_MESSAGE_BYTES;
+    ledger.number(at, value, DEFAULT_MESSAGE_BYTES, range, "bytes: a message is one mbuf")
+}
+
+fn value_bytes_max(keys: &KvKeys, index: usize, room: u32, ledger: &mut Ledger) -> u32 {
+    let at = service_at(index, "kv", "value_bytes_max");
+    let value = ledger.number(at.clone(), keys.value_bytes_max, room, 1..=MOST_VALUE as u32, "bytes");
+    if value <= room {
+        return value;
+    }
+    let most = value_room(MAX_MESSAGE_BYTES);
+    let what = format!("with the longest key a message of message_bytes carries {room}");
+    let remedy = if value <= most {
+        format!("set message_bytes = {}", value + MESSAGE_OVERHEAD_BYTES + MOST_KEY as u32)
+    } else {
+        format!("set value_bytes_max = {most} or less: a message is one mbuf")
+    };
+    ledger.refuse_value(at, value, what, remedy);
+    room
+}
+
+/// A datagram is one IP packet of the client port.
+fn datagram_bytes(
+    keys: &KvKeys,
+    index: usize,
+    mtu: u16,
+    addresses: &[InterfaceAddress],
+    ledger: &mut Ledger,
+) -> u32 {
+    let v6 = addresses.iter().any(|own| own.address.is_ipv6());
+    let most = u32::from(mtu).saturating_sub(UDP_OVERHEAD[usize::from(v6)]).max(64);
+    let at = service_at(index, "kv", "datagram_bytes");
+    let bytes = ledger.number(at.clone(), keys.datagram_bytes, 1400.min(most), 64..=65_507, "bytes");
+    if bytes > most {
+        let what = format!("the port's mtu of {mtu} carries {most}");
+        ledger.refuse_value(
+            at,
+            bytes,
+            what,
+            format!("set datagram_bytes = {most} or less, or raise the mtu"),
+        );
+    }
+    bytes.min(most)
+}
+
+/// The memory node's numbers.
+pub(super) fn memory(config: &Config, index: usize, node: &DraftNode, ledger: &mut Ledger) -> PlanMemoryNode {
+    let keys = config.node[index].memory.over(&config.service.memory);
+    let at = |key| service_at(index, "memory", key);
+    let partitions = node.workers();
+    let range = 1..=crate::store::layout::MOST_BYTES;
+    let arena_bytes =
+        ledger.number(at("arena_bytes"), keys.arena_bytes, geometry::DEFAULT_BYTES, range, "bytes");
+    if let Err(error) = Geometry::new(arena_bytes, partitions) {
+        let text = error.to_string();
+        let (what, remedy) = text.rsplit_once(": ").unwrap_or((&text, "use another size"));
+        ledger.refuse_value(at("arena_bytes"), arena_bytes, what, remedy);
+    }
+    let most = MOST_GATEWAYS as u32;
+    let seats = ledger.number(at("seats"), keys.seats, 8, 1..=most, "gateways");
+    let each = ledger.number(at("gateway_workers_max"), keys.gateway_workers_max, 8, 1..=most, "workers");
+    if seats * each > most {
+        let what = format!("with {each} workers each that is {}, a node knows {most} in all", seats * each);
+        let remedy = format!("set seats = {} or less, or lower gateway_workers_max", (most / each).max(1));
+        ledger.refuse_value(at("seats"), seats, what, remedy);
+    }
+    check_session(index, "gateway_workers_max", each, partitions, ledger);
+    ledger.rule(
+        "arena",
+        &node.name,
+        format!("arena_bytes, {partitions} partitions (workers)"),
+        format!("{} MiB", arena_bytes.div_ceil(1 << 20)),
+    );
+    let message_bytes = message_bytes(keys.message_bytes, index, "memory", ledger);
+    PlanMemoryNode {
+        arena_bytes,
+        partitions,
+        seats,
+        gateway_workers_max: each,
+        message_bytes,
+        value_bytes_max: value_room(message_bytes),
+    }
+}
+
+/// What a gateway and a memory node of this process ask of each other.
+pub(super) fn check_meetings(nodes: &[PlanNode], ledger: &mut Ledger) {
+    let mut guests = vec![0u32; nodes.len()];
+    for (index, node) in nodes.iter().enumerate() {
+        let (PlanService::Kv(kv), Some(fabric)) = (&node.service, &node.fabric) else { continue };
+        for peer in &fabric.peers {
+            let PlanPeer::InProcess(other) = *peer else { continue };
+            let PlanService::Memory(memory) = &nodes[other].service else { continue };
+            guests[other] += 1;
+            check_meeting((index, node, kv), (other, &nodes[other], memory), ledger);
+        }
+    }
+    for (index, (node, guests)) in nodes.iter().zip(guests).enumerate() {
+        let PlanService::Memory(memory) = &node.service else { continue };
+        if guests > memory.seats {
+            let what = format!("{guests} gateways of this file go to {}", node.name);
+            let at = service_at(index, "memory", "seats");
+            ledger.refuse_value(at, memory.seats, what, format!("set seats = {guests} or more"));
+        }
+    }
+}
+
+fn check_meeting(
+    (index, gateway, kv): (usize, &PlanNode, &PlanKv),
+    (other, node, memory): (usize, &PlanNode, &PlanMemoryNode),
+    ledger: &mut Ledger,
+) {
+    let (ours, theirs) = (gateway.workers.len() as u32, node.workers.len() as u32);
+    if theirs > kv.node_workers_max {
+        let what = format!("node {} has {theirs} workers", node.name);
+        let at = service_at(index, "kv", "node_workers_max");
+        ledger.refuse_value(
+            at,
+            kv.node_workers_max,
+            what,
+            format!("set node_workers_max = {theirs} or more"),
+        );
+    }
+    if ours > memory.gateway_workers_max {
+        let what = format!("gateway {} has {ours} workers", gateway.name);
+        let at = service_at(other, "memory", "gateway_workers_max");
+        let remedy = format!("set gateway_workers_max = {ours} or more");
+        ledger.refuse_value(at, memory.gateway_workers_max, what, remedy);
+    }
+    let room = memory.value_bytes_max;
+    if kv.value_bytes_max > room {
+        let what = format!(
+            "gateway {} takes values of {} bytes, this carries {room}",
+            gateway.name, kv.value_bytes_max
+        );
+        let at = service_at(other, "memory", "message_bytes");
+        let remedy = format!("set message_bytes = {}, as at the gateway", kv.message_bytes);
+        ledger.refuse_value(at, memory.message_bytes, what, remedy);
+    }
+}
