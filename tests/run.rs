@@ -5,6 +5,7 @@ mod process;
 
 use std::fs;
 use std::io::Read;
+use std::net::UdpSocket;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -111,4 +112,70 @@ fn one_wish_to_stop_may_come_as_two_signals() {
     run.signal("-TERM");
     run.signal("-TERM");
     assert_eq!(run.last_words()["final"], true);
+}
+
+/// Why there can be no tap interface here.
+fn no_tap() -> Option<&'static str> {
+    let tun = fs::OpenOptions::new().read(true).write(true).open("/dev/net/tun");
+    let ip = Command::new("ip").arg("-V").output();
+    match (tun, ip) {
+        (Err(_), _) => Some("there is no /dev/net/tun"),
+        (_, Err(_)) => Some("there is no ip command"),
+        _ if !is_root() => Some("making a tap interface takes root"),
+        _ => None,
+    }
+}
+
+fn is_root() -> bool {
+    let id = Command::new("id").arg("-u").output();
+    id.is_ok_and(|id| id.stdout == b"0\n")
+}
+
+/// Asks with memcached's frame header in front until there is an answer, which is given without it.
+fn ask_key(socket: &UdpSocket, request: &str) -> String {
+    let datagram = [b"\0\x01\0\0\0\x01\0\0", request.as_bytes(), b"\r\n"].concat();
+    let mut answer = [0; 2048];
+    for _ in 0..50 {
+        socket.send(&datagram).ok();
+        if let Ok(n) = socket.recv(&mut answer) {
+            return String::from_utf8_lossy(&answer[8.min(n)..n]).into_owned();
+        }
+    }
+    panic!("no answer to {request:?}")
+}
+
+/// Gateway and memory node in one process, reached through the kernel: conf/kv-soft.toml as `scripts/run` shows it.
+#[test]
+fn a_key_is_set_and_read_through_a_tap_interface() {
+    if let Some(why) = no_tap() {
+        println!("SKIPPED: {why}");
+        return;
+    }
+    let pid = std::process::id();
+    let (interface, net) = (format!("kv{pid}"), format!("198.19.{}", pid % 256));
+    let conf = fs::read_to_string("conf/kv-soft.toml").unwrap();
+    let conf = conf.replace("isthmus0", &interface).replace("198.51.100", &net);
+    let dir = Path::new(env!("CARGO_TARGET_TMPDIR")).join("kv-conf");
+    fs::create_dir_all(&dir).unwrap();
+    let path = dir.join("kv.toml");
+    fs::write(&path, conf).unwrap();
+    let mut run = Run::start_in(&directory("kv"), &path);
+    let up = |report: &Value| {
+        let paths = report["paths"].as_array().unwrap();
+        paths.len() == 4 && paths.iter().all(|path| path["state"] == "up")
+    };
+    run.wait_for("connections", up);
+    let host = format!("{net}.254");
+    let given =
+        Command::new("ip").args(["address", "add", &format!("{host}/24"), "dev", &interface]).status();
+    assert!(given.unwrap().success());
+    let socket = UdpSocket::bind((host.as_str(), 0)).unwrap();
+    socket.connect((format!("{net}.1"), 11211)).unwrap();
+    socket.set_read_timeout(Some(Duration::from_millis(200))).unwrap();
+    assert_eq!(ask_key(&socket, "set greeting 7 0 5\r\nhello"), "STORED\r\n");
+    assert_eq!(ask_key(&socket, "get greeting"), "VALUE greeting 7 5\r\nhello\r\nEND\r\n");
+    assert_eq!(ask_key(&socket, "get nothing"), "END\r\n");
+    run.ask_to_end();
+    let last = run.last_words();
+    assert!(total(&last, "gateway", "kv_reads") > 0, "{last}");
 }

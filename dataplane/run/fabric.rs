@@ -1,6 +1,7 @@
 //! The RDMA side of a plan's nodes: devices, what is offered, who listens and who connects.
 
 use super::error::RunError;
+use super::kv::MemoryStart;
 use crate::bridge::arenas;
 use crate::config::{HostPort, Hugepages, KeySource, ServiceKind as ConfigService};
 use crate::control::{Endpoint, LaneSettings, Layout, Line, NodeControl, NodeSettings};
@@ -10,10 +11,10 @@ use crate::service::relay::MIN_RECEIVES;
 use crate::worker::Mailbox;
 use dpdk_bind::Mempool;
 use rdma_engine::cm::{
-    AllowList, Auth, Connector, ConnectorConfig, Listener, ListenerConfig, Offer, PresharedKey, RegionOffer,
-    ServiceId, ServiceKind,
+    AllowList, Auth, Connector, ConnectorConfig, Listener, ListenerConfig, Offer, PresharedKey, ServiceId,
+    ServiceKind,
 };
-use rdma_engine::mem::{Access, Arena, Backing, Region};
+use rdma_engine::mem::{Access, Backing};
 use rdma_engine::qp::{InitAttr, QpCaps, QpSpec};
 use rdma_engine::transport::{CqSpec, SrqSpec, WorkerSpec};
 use rdma_engine::types::{Gid, Pmtu, QpType, Time};
@@ -34,8 +35,8 @@ pub(super) struct FabricNode<D: Endpoint> {
     pub(super) device: D,
     /// One transport a worker.
     pub(super) transports: Vec<D::Transport>,
-    /// The arena of a memory node.
-    pub(super) region: Option<Region>,
+    /// The memory of a memory node.
+    pub(super) memory: Option<MemoryStart>,
 }
 
 fn failed(node: &PlanNode, why: impl ToString) -> RunError {
@@ -61,23 +62,19 @@ where
                 .map_err(|e| failed(node, format!("pool {}: {e}", planned.name)))?;
         }
     }
-    let region = match &node.service {
-        PlanService::Memory(memory) => Some(arena(plan, node, memory.arena_bytes, &device)?),
+    let no_huge = plan.memory.hugepages == Hugepages::NoHuge;
+    let backing = if no_huge { Backing::Pages } else { Backing::HugePages };
+    let memory = match &node.service {
+        PlanService::Memory(memory) => {
+            let start = MemoryStart::new(memory, backing, &device);
+            Some(start.map_err(|e| failed(node, format!("the arena: {e}")))?)
+        }
         _ => None,
     };
     let spec = worker_spec(plan, fabric, node);
     let make = |worker| device.create_worker(worker, &spec).map_err(|e| failed(node, e));
     let transports = (0..node.workers.len()).map(make).collect::<Result<_, _>>()?;
-    Ok(FabricNode { device, transports, region })
-}
-
-/// The memory that items live in: peers may read it, and nothing else.
-fn arena<D: Endpoint>(plan: &Plan, node: &PlanNode, bytes: u64, device: &D) -> Result<Region, RunError> {
-    let backing =
-        if plan.memory.hugepages == Hugepages::NoHuge { Backing::Pages } else { Backing::HugePages };
-    let len = usize::try_from(bytes).map_err(|e| failed(node, format!("arena_bytes: {e}")))?;
-    let arena = Arena::new(len, backing).map_err(|e| failed(node, format!("the arena: {e}")))?;
-    device.register(&arena, Access::REMOTE_READ).map_err(|e| failed(node, format!("the arena: {e}")))
+    Ok(FabricNode { device, transports, memory })
 }
 
 fn worker_spec(plan: &Plan, fabric: &PlanFabric, node: &PlanNode) -> WorkerSpec {
@@ -102,7 +99,7 @@ pub(super) fn control<'d, D: Endpoint>(
     now: Time,
     plan: &Plan,
     index: usize,
-    (device, region): (&'d D, Option<&Region>),
+    (device, memory): (&'d D, Option<&MemoryStart>),
     mailboxes: Vec<Arc<Mailbox<D::Qp>>>,
     meeting: &mut Meetings,
 ) -> Result<NodeControl<'d, D>, RunError> {
@@ -116,18 +113,11 @@ pub(super) fn control<'d, D: Endpoint>(
         }
     };
     let mut settings = settings(node, fabric, device);
-    settings.offer.regions = region.map(region_offer).into_iter().collect();
-    Ok(NodeControl::new(settings, device, lines, mailboxes))
-}
-
-fn region_offer(region: &Region) -> RegionOffer {
-    let window = region.window();
-    RegionOffer {
-        addr: window.addr(),
-        len: window.len() as u64,
-        rkey: region.rkey(),
-        access: region.access(),
+    if let Some(memory) = memory {
+        settings.offer.regions = vec![memory.region()];
+        settings.offer.application = memory.hello();
     }
+    Ok(NodeControl::new(settings, device, lines, mailboxes))
 }
 
 /// Where nodes of this process listen for each other.

@@ -5,7 +5,7 @@
 //! | what the machine can do | `hardware` |
 //! | pools, links, ports | `ports` |
 //! | devices, connections | `endpoints`, `fabric` |
-//! | services of the workers | `roles` |
+//! | services of the workers | `roles`, `kv` |
 //! | the main lcore while workers run | `supervise`, `signals` |
 //! | figures for statistics | `sampling`, `telemetry` |
 //!
@@ -15,6 +15,7 @@ mod endpoints;
 mod error;
 mod fabric;
 pub mod hardware;
+mod kv;
 mod ports;
 mod roles;
 mod sampling;
@@ -33,16 +34,19 @@ use crate::plan::{Plan, PlanFabric, PlanNode, PlanTransport, PollPolicy};
 use crate::soft::{SoftEndpoint, SoftPort, Steering};
 use crate::stats::Board;
 use crate::worker::{FabricPort, IdlePolicy, LaneKind, Mailbox, PortLane, Role, run_lcore};
+use dpdk_bind::port::Demand;
 use dpdk_bind::tsc::Clock;
 use dpdk_bind::{Eal, Mempool, Port};
 use fabric::{FabricNode, Meetings};
+use kv::MemoryStart;
 use ports::RunningPort;
 use rdma_engine::loopback::Hub;
-use rdma_engine::mem::Region;
 use rdma_engine::transport::Device;
 use rdma_engine::types::Time;
+use roles::Making;
 use signals::Signals;
 use std::sync::Arc;
+use std::time::SystemTime;
 use supervise::Supervisor;
 
 /// Runs a configuration until a signal ends it, or until its sources have made all they should. `first` is its plan
@@ -106,10 +110,11 @@ fn open_soft(opening: &Opening<'_>) -> Result<SoftEndpoint, RunError> {
     let PlanTransport::Soft(soft) = &opening.fabric.transport else {
         return Err(opening.failed("all nodes of a process have the same transport"));
     };
-    let (planned, running) = (&opening.plan.ports[soft.port], &opening.ports[soft.port].port);
+    let (planned, own) = (&opening.plan.ports[soft.port], &opening.ports[soft.port]);
+    let running = &own.port;
     let port = SoftPort {
         name: planned.name.clone(),
-        mac: running.mac(),
+        mac: own.mac(),
         addresses: soft.addresses.clone(),
         gateway: soft.gateway,
         vlan: soft.vlan,
@@ -156,15 +161,18 @@ where
         what: "get random numbers",
         source: std::io::Error::other(e.to_string()),
     })?;
-    let (lcores, boards, mailboxes) = make_roles(plan, &pools, &mut running, &mut nodes, seed)?;
-    let devices: Vec<Option<(D, Option<Region>)>> =
-        nodes.into_iter().map(|n| n.map(|n| (n.device, n.region))).collect();
+    let unix = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    let unix_ns_at_zero = (unix.as_nanos() as u64).saturating_sub(clock.now_ns());
+    let (lcores, boards, mailboxes) =
+        make_roles(plan, &pools, &mut running, &mut nodes, (seed, unix_ns_at_zero))?;
+    let devices: Vec<Option<(D, Option<MemoryStart>)>> =
+        nodes.into_iter().map(|n| n.map(|n| (n.device, n.memory))).collect();
     let mut controls = Vec::new();
     let now = Time(clock.now_ns());
     let mut meetings = Meetings::new(now, plan)?;
     for (index, device) in devices.iter().enumerate() {
-        if let Some((device, region)) = device {
-            let (mail, side) = (mailboxes[index].clone(), (device, region.as_ref()));
+        if let Some((device, memory)) = device {
+            let (mail, side) = (mailboxes[index].clone(), (device, memory.as_ref()));
             controls.push(fabric::control(now, plan, index, side, mail, &mut meetings)?);
         }
     }
@@ -199,7 +207,7 @@ fn make_roles<D: Endpoint>(
     pools: &[Mempool],
     running: &mut [RunningPort],
     nodes: &mut [Option<FabricNode<D>>],
-    seed: u64,
+    (seed, unix_ns_at_zero): (u64, u64),
 ) -> Result<(Lcores<D>, Boards, Mailboxes<D>), RunError>
 where
     D::Transport: WorkerTransport,
@@ -220,11 +228,22 @@ where
         for r in &lcore.roles {
             let (node, worker) = (&plan.nodes[r.node], &plan.nodes[r.node].workers[r.worker]);
             let wait = roles::tx_wait_ns(node);
+            let client = worker.queues.first();
+            let own = client.map(|queue| &running[queue.port]);
+            let on = own.map(|running| &running.port);
+            let making = Making {
+                seed,
+                unix_ns_at_zero,
+                mac: own.map_or([0; 6], RunningPort::mac),
+                tx_checksums: on.is_some_and(|port| port.config().tx_checksum != Demand::Off),
+                chains: on.is_some_and(|port| port.info().tx_offloads.chains()),
+                memory: nodes[r.node].as_ref().and_then(|n| n.memory.as_ref()),
+            };
+            let service = roles::service(node, r.worker, &making)?;
             let mut lane = |q: &crate::plan::PortQueue, kind, wait| {
                 let (rx, tx) = running[q.port].take_queues(q.queue);
                 PortLane::new(rx, tx, kind, wait)
             };
-            let client = worker.queues.first();
             let mut port = client.map_or_else(PortLane::none, |queue| lane(queue, LaneKind::Client, wait));
             let fabric_port = match worker.fabric_queues.first() {
                 None => FabricPort::None,
@@ -238,7 +257,7 @@ where
             roles.push(Role {
                 name: node.name.clone(),
                 worker: r.worker,
-                service: roles::service(node, r.worker, seed)?,
+                service,
                 fabric: transports[r.node]
                     .get_mut(r.worker)
                     .and_then(Option::take)
@@ -251,6 +270,11 @@ where
             });
         }
         lcores.push((lcore.id, roles));
+    }
+    for (node, made) in plan.nodes.iter().zip(nodes.iter()) {
+        if let Some(memory) = made.as_ref().and_then(|n| n.memory.as_ref()) {
+            memory.publish(node)?;
+        }
     }
     Ok((lcores, boards, mailboxes))
 }

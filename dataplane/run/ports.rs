@@ -15,6 +15,15 @@ pub(super) struct RunningPort {
 }
 
 impl RunningPort {
+    /// The MAC address of our station on it. A tap interface has one for both its ends, and the kernel's end takes it.
+    pub(super) fn mac(&self) -> [u8; 6] {
+        let mut mac = self.port.mac();
+        if self.port.info().driver == "net_tap" {
+            mac[5] ^= 1;
+        }
+        mac
+    }
+
     /// The queue pair of this number.
     ///
     /// # Panics

@@ -1,6 +1,7 @@
 //! Workers of a plan: services with their numbers.
 
 use super::error::RunError;
+use super::kv::{self, MemoryStart};
 use crate::bridge::{Packet, PacketPool};
 use crate::config::{FlowTableFull, OnFull as ConfigOnFull, Protocol};
 use crate::plan::{PlanNode, PlanRelay, PlanService, PlanSink, PlanSource};
@@ -17,18 +18,41 @@ pub(super) const FABRIC_TX_WAIT_NS: u64 = TX_WAIT_NS;
 /// How long credits may go untold. Nanoseconds.
 const CREDIT_REFRESH_NS: u64 = 1_000_000;
 
+/// What services are made with beside the plan.
+pub(super) struct Making<'a> {
+    /// Of all random choices.
+    pub(super) seed: u64,
+    /// Nanoseconds since 1970 when the clock of the workers was 0.
+    pub(super) unix_ns_at_zero: u64,
+    /// MAC address of the client port, if there is one.
+    pub(super) mac: [u8; 6],
+    /// The client port fills in checksums.
+    pub(super) tx_checksums: bool,
+    /// The client port sends chains of buffers.
+    pub(super) chains: bool,
+    /// A memory node's memory.
+    pub(super) memory: Option<&'a MemoryStart>,
+}
+
 /// The service of one worker of a node.
-pub(super) fn service(node: &PlanNode, worker: usize, seed: u64) -> Result<AnyService<Packet>, RunError> {
+///
+/// # Errors
+/// A memory node whose arena is of another size than its geometry.
+pub(super) fn service(
+    node: &PlanNode,
+    worker: usize,
+    making: &Making<'_>,
+) -> Result<AnyService<Packet>, RunError> {
     let workers = node.workers.len() as u32;
     Ok(match &node.service {
-        PlanService::Relay(relay) => AnyService::Relay(Relay::new(relay_settings(relay, seed))),
+        PlanService::Relay(relay) => AnyService::Relay(Relay::new(relay_settings(relay, making.seed))),
         PlanService::Source(source) => {
             AnyService::Source(Source::new(source_settings(source, worker as u32, workers)))
         }
         PlanService::Sink(sink) => AnyService::Sink(Sink::new(sink_settings(sink))),
-        PlanService::Kv(_) | PlanService::Memory(_) => {
-            let why = "this version plans the key-value service and does not run it; use a later one".into();
-            return Err(RunError::Fabric { node: node.name.clone(), why });
+        PlanService::Kv(kv) => AnyService::Kv(Box::new(kv::gateway(kv, worker, node.workers.len(), making))),
+        PlanService::Memory(memory) => {
+            AnyService::Memory(Box::new(kv::memory(node, memory, worker, making)?))
         }
     })
 }
