@@ -6,7 +6,7 @@ use super::table::{Table, grouped};
 use crate::config::{ConfigFile, Hugepages, KeySource, QpKind, Refused, TransportKind};
 use crate::plan::{
     AppliedRule, Plan, PlanFabric, PlanKv, PlanMemoryNode, PlanNode, PlanPeer, PlanPort, PlanQp, PlanService,
-    PlanTransport, PollPolicy, PortSource, RssPlan,
+    PlanSource, PlanTransport, PollPolicy, PortSource, RssPlan,
 };
 
 /// The plan as JSON, warnings included.
@@ -192,22 +192,7 @@ fn node_text(plan: &Plan, node: &PlanNode) -> String {
                 ),
             ));
         }
-        PlanService::Source(source) => {
-            let rate = source
-                .rate_pps
-                .map_or("as fast as possible".to_owned(), |rate| format!("{} frames/s", grouped(rate)));
-            let count =
-                source.count.map_or("until stopped".to_owned(), |count| format!("{} frames", grouped(count)));
-            list.push(("traffic", format!("{} flows, {rate}, {count}", grouped(source.flows))));
-            list.push((
-                "frames",
-                format!(
-                    "{} bytes; {}",
-                    cycle(&source.sizes),
-                    source.protocols.iter().map(lower).collect::<Vec<_>>().join(" ")
-                ),
-            ));
-        }
+        PlanService::Source(source) => list.extend(source_facts(source)),
         PlanService::Sink(sink) => {
             let verify = if sink.verify {
                 format!("order and checksum of {} flows", grouped(sink.flows))
@@ -233,6 +218,18 @@ fn node_text(plan: &Plan, node: &PlanNode) -> String {
         list.push(("worker", format!("{index} on lcore {}: {}", worker.lcore, does.join(", "))));
     }
     format!("  {} ({})\n{}", node.name, node.service.kind().name(), facts(&list, "    "))
+}
+
+fn source_facts(source: &PlanSource) -> Vec<(&'static str, String)> {
+    let rate = source
+        .rate_pps
+        .map_or("as fast as possible".to_owned(), |rate| format!("{} frames/s", grouped(rate)));
+    let count = source.count.map_or("until stopped".to_owned(), |count| format!("{} frames", grouped(count)));
+    let protocols = source.protocols.iter().map(lower).collect::<Vec<_>>().join(" ");
+    vec![
+        ("traffic", format!("{} flows, {rate}, {count}", grouped(source.flows))),
+        ("frames", format!("{} bytes; {protocols}", cycle(&source.sizes))),
+    ]
 }
 
 fn gateway_facts(kv: &PlanKv) -> Vec<(&'static str, String)> {

@@ -88,7 +88,7 @@ fn reads(keys: &ReadKeys, wire: PlanQp, lane: Lane<'_>, ledger: &mut Ledger) -> 
 fn calls(keys: &CallKeys, wire: PlanQp, lane: Lane<'_>, ledger: &mut Ledger) -> PlanQp {
     let send = ledger.number(lane.at("send_depth"), keys.send_depth, CALLS, 2..=MAX_DEPTH, "messages");
     // Two more than the peer may send by the same depth: one for credits, one for a goodbye.
-    let default = (send + 2).next_power_of_two().min(MAX_DEPTH).max(CALLS);
+    let default = (send + 2).next_power_of_two().clamp(CALLS, MAX_DEPTH);
     let recv = ledger.number(lane.at("recv_depth"), keys.recv_depth, default, 4..=MAX_DEPTH, "receives");
     sized(keys, wire, lane, (send, recv), ledger)
 }

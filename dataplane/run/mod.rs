@@ -229,16 +229,8 @@ where
             let (node, worker) = (&plan.nodes[r.node], &plan.nodes[r.node].workers[r.worker]);
             let wait = roles::tx_wait_ns(node);
             let client = worker.queues.first();
-            let own = client.map(|queue| &running[queue.port]);
-            let on = own.map(|running| &running.port);
-            let making = Making {
-                seed,
-                unix_ns_at_zero,
-                mac: own.map_or([0; 6], RunningPort::mac),
-                tx_checksums: on.is_some_and(|port| port.config().tx_checksum != Demand::Off),
-                chains: on.is_some_and(|port| port.info().tx_offloads.chains()),
-                memory: nodes[r.node].as_ref().and_then(|n| n.memory.as_ref()),
-            };
+            let memory = nodes[r.node].as_ref().and_then(|n| n.memory.as_ref());
+            let making = making(client.map(|queue| &running[queue.port]), memory, (seed, unix_ns_at_zero));
             let service = roles::service(node, r.worker, &making)?;
             let mut lane = |q: &crate::plan::PortQueue, kind, wait| {
                 let (rx, tx) = running[q.port].take_queues(q.queue);
@@ -272,11 +264,26 @@ where
         lcores.push((lcore.id, roles));
     }
     for (node, made) in plan.nodes.iter().zip(nodes.iter()) {
-        if let Some(memory) = made.as_ref().and_then(|n| n.memory.as_ref()) {
-            memory.publish(node)?;
-        }
+        made.as_ref().and_then(|n| n.memory.as_ref()).map_or(Ok(()), |memory| memory.publish(node))?;
     }
     Ok((lcores, boards, mailboxes))
+}
+
+/// What a service on this client port is made with.
+fn making<'a>(
+    port: Option<&RunningPort>,
+    memory: Option<&'a MemoryStart>,
+    (seed, unix_ns_at_zero): (u64, u64),
+) -> Making<'a> {
+    let has = |what: fn(&Port) -> bool| port.is_some_and(|running| what(&running.port));
+    Making {
+        seed,
+        unix_ns_at_zero,
+        mac: port.map_or([0; 6], RunningPort::mac),
+        tx_checksums: has(|port| port.config().tx_checksum != Demand::Off),
+        chains: has(|port| port.info().tx_offloads.chains()),
+        memory,
+    }
 }
 
 fn idle_policy(poll: PollPolicy) -> IdlePolicy {
