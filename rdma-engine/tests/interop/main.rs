@@ -1,10 +1,17 @@
 //! RoCEv2 of our own against kernel rxe, operation by operation, in one process: rxe0 through verbs, and the other end of
 //! its wire as a raw socket.
 //!
-//! Outside of the guest the tests say SKIPPED. `tests/guest/interop.sh` runs this binary there; the environment variable
-//! `ISTHMUS_INTEROP_SUITE` selects cases of the suite by a part of their name, `ISTHMUS_INTEROP_ROUNDS` says how often the
-//! matrix is gone through, `ISTHMUS_INTEROP_SEED` makes the soak another one, and `ISTHMUS_INTEROP_CAPTURE` names a
-//! capture file of the last wire's frames. What is found: `docs/interop.md`.
+//! Outside of the guest the tests say SKIPPED; `tests/guest/interop.sh` runs this binary there. Environment variables:
+//!
+//! | `ISTHMUS_INTEROP_...` | |
+//! |---|---|
+//! | `SUITE` | selects cases of the suite by a part of their name |
+//! | `ROUNDS` | how often the matrix of operations is gone through |
+//! | `LONG_ROUNDS` | how often megabytes go over |
+//! | `SEED` | makes the soak and what befalls its frames another one |
+//! | `CAPTURE` | a capture file of the last wire's frames |
+//!
+//! What is found: `docs/interop.md`.
 #![cfg(feature = "verbs")]
 #![allow(unreachable_pub)] // modules of a program.
 
@@ -56,10 +63,14 @@ fn the_suite_passes_from_kernel_to_own_over_ipv6() {
     suite_passes(&mut rig);
 }
 
+fn number_in(variable: &str) -> Option<usize> {
+    std::env::var(variable).ok()?.parse().ok()
+}
+
 /// Operations of each kind, direction, path MTU and IP version: every one of these together with every other.
 #[test]
 fn every_operation_at_every_path_mtu() {
-    let rounds = std::env::var("ISTHMUS_INTEROP_ROUNDS").ok().and_then(|n| n.parse().ok()).unwrap_or(4);
+    let rounds = number_in("ISTHMUS_INTEROP_ROUNDS").unwrap_or(4);
     let growth = ["duplicate_request", "out_of_seq_request", "rcvd_seq_err", "retry_exceeded_err"];
     for ipv6 in [false, true] {
         let Some(mut rig) = rig("every_operation_at_every_path_mtu", A, ipv6) else { return };
@@ -80,7 +91,9 @@ fn long_messages() {
     link.pmtu = Pmtu::B4096;
     let pair = s.connect(&link);
     let regions = [A, B].map(|end| s.region(end, 8 * MIB, matrix::all_rights()));
-    for (from, len) in [(A, MIB), (B, MIB + 4097), (A, 8 * MIB), (B, 8 * MIB)] {
+    let lengths = [(A, MIB), (B, MIB + 4097), (A, 8 * MIB), (B, 8 * MIB)];
+    let rounds = number_in("ISTHMUS_INTEROP_LONG_ROUNDS").unwrap_or(1);
+    for (from, len) in (0..rounds).flat_map(|_| lengths) {
         let (to, bytes) = (1 - from, pattern(len as u64, len));
         let slice = regions[to].slice(0, len as u32).expect("inside");
         let c = s.send(from, pair.qp[from], Op::Write(slice), &bytes);
