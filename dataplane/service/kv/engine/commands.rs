@@ -3,10 +3,10 @@
 use super::Engine;
 use super::job::{Job, KeyAt, Outcome, Place, Step, Task};
 use super::reply::{say, text};
-use super::request::{Answer, Request, Roll};
+use super::request::{Answer, Request, Roll, Style};
 use super::slab::NONE;
 use crate::memcached::{
-    Command, KEY_BYTES_MAX, Limits, Operation, Parsed, Refusal, StatsGroup, VERSION, parse, reply,
+    Command, Form, KEY_BYTES_MAX, Limits, Operation, Parsed, Refusal, StatsGroup, VERSION, parse, reply,
 };
 use crate::service::Context;
 use crate::service::kv::order::Turn;
@@ -50,12 +50,13 @@ impl<B: Buf, C: Copy> Engine<B, C> {
         P: Pool<Buf = B>,
     {
         let limits = Limits { value_bytes_max: self.settings.value_bytes_max };
-        let Request { frame, text, command_at, roll, answer, .. } = request;
+        let Request { frame, text, command_at, style, roll, answer, .. } = request;
         let frame = frame.first();
         let mut decoded = [0; KEY_BYTES_MAX];
         match parse(&frame[text.clone()], &mut decoded, &limits) {
             Parsed::Request(parsed) => {
                 *roll = Roll::EMPTY;
+                *style = style_of(&parsed.command);
                 *command_at = text.start;
                 text.start = (text.start + parsed.used).saturating_add(parsed.skip).min(text.end);
                 let mut begin = Begin { engine: self, request: at, frame, roll };
@@ -98,16 +99,16 @@ impl<B: Buf, C: Copy> Begin<'_, B, C> {
                 let task = task_of(&Operation::Fetch(fetch));
                 for key in keys {
                     ctx.tally.add(Counter::KvGets, 1);
-                    self.key(key, task);
+                    self.key(key, task, true);
                 }
             }
             Command::Item { key, ref operation, .. } => {
                 let reads = matches!(operation, Operation::Fetch(_));
                 ctx.tally.add(if reads { Counter::KvGets } else { Counter::KvMutations }, 1);
-                self.key(key, task_of(operation));
+                self.key(key, task_of(operation), reads);
             }
             Command::Flush { .. } => self.flush(),
-            Command::TooLarge { stale_key: Some(key), .. } => self.key(key, Task::Call),
+            Command::TooLarge { stale_key: Some(key), .. } => self.key(key, Task::Call, false),
             Command::TooLarge { quiet, .. } => plain(ctx, answer, reply::TOO_LARGE, quiet),
             Command::Version => text(ctx, answer, &[b"VERSION ", VERSION.as_bytes(), b"\r\n"]),
             Command::Verbosity { quiet } => plain(ctx, answer, "OK", quiet),
@@ -136,13 +137,13 @@ impl<B: Buf, C: Copy> Begin<'_, B, C> {
         for node in 0..self.engine.nodes.len() {
             let partitions = self.engine.nodes[node].node.map_or(1, |n| n.geometry.partitions() as usize);
             for partition in 0..partitions.min(most) {
-                self.job(KeyAt::None, Task::Flush, (node * most + partition) as u16, Probe::NOWHERE);
+                self.job(KeyAt::None, Task::Flush, false, (node * most + partition) as u16, Probe::NOWHERE);
             }
         }
     }
 
     /// A job for a key.
-    fn key(&mut self, key: &[u8], task: Task) {
+    fn key(&mut self, key: &[u8], task: Task, fetches: bool) {
         let engine = &mut *self.engine;
         let node = engine.owners.owner(key, engine.identities.iter().copied());
         let part = node * usize::from(engine.settings.node_workers_max);
@@ -157,10 +158,10 @@ impl<B: Buf, C: Copy> Begin<'_, B, C> {
             // It is answered at once that the node is down.
             _ => Probe::NOWHERE,
         };
-        self.job(place, task, (part + probe.partition as usize) as u16, probe);
+        self.job(place, task, fetches, (part + probe.partition as usize) as u16, probe);
     }
 
-    fn job(&mut self, key: KeyAt, task: Task, part: u16, probe: Probe) {
+    fn job(&mut self, key: KeyAt, task: Task, fetches: bool, part: u16, probe: Probe) {
         let engine = &mut *self.engine;
         let writes = task == Task::Call;
         let job = Job {
@@ -174,6 +175,7 @@ impl<B: Buf, C: Copy> Begin<'_, B, C> {
             part,
             probe,
             writes,
+            fetches,
             began: None,
             began_ms: 0,
             rounds: 0,
@@ -207,6 +209,14 @@ impl<B: Buf, C: Copy> Engine<B, C> {
             job.take_turn();
             self.due.push_back(at);
         }
+    }
+}
+
+fn style_of(command: &Command<'_>) -> Style {
+    match *command {
+        Command::Get { cas, .. } => Style::Values { cas },
+        Command::Item { form: Form::Text { quiet }, .. } => Style::Word { quiet },
+        _ => Style::Other,
     }
 }
 

@@ -2,12 +2,12 @@
 
 use super::job::{Failure, HitInfo, KeyAt, Outcome, Step};
 use super::reply::{say, text, value};
-use super::request::{Answer, Request};
+use super::request::{Answer, Request, Style};
 use super::slab::NONE;
 use super::{Engine, Job};
 use crate::memcached::reply::Output;
 use crate::memcached::reply::{LINE_BYTES_MAX, TOO_LARGE, answer as put_outcome, value_line};
-use crate::memcached::{self, Command, Form, Hit, KEY_BYTES_MAX, Operation, Parsed, parse, rpc};
+use crate::memcached::{self, Command, Form, Hit, KEY_BYTES_MAX, Parsed, parse, rpc};
 use crate::service::Context;
 use crate::stats::Counter;
 use arrayvec::ArrayVec;
@@ -70,38 +70,40 @@ impl<B: Buf, C: Copy> Engine<B, C> {
         P: Pool<Buf = B>,
     {
         let limits = self.limits();
-        let Request { frame, text, command_at, roll, answer, .. } = request;
+        let Request { frame, text, command_at, style, roll, answer, .. } = request;
         let frame = frame.first();
         let mut decoded = [0; KEY_BYTES_MAX];
-        let parsed = match parse(&frame[*command_at..text.end], &mut decoded, &limits) {
-            Parsed::Request(parsed) => parsed.command,
-            // It was one a moment ago.
-            Parsed::Incomplete { .. } | Parsed::Close => Command::Noop,
+        let parsed = match *style {
+            Style::Other => match parse(&frame[*command_at..text.end], &mut decoded, &limits) {
+                Parsed::Request(parsed) => Some(parsed.command),
+                // It was one a moment ago.
+                Parsed::Incomplete { .. } | Parsed::Close => None,
+            },
+            Style::Values { .. } | Style::Word { .. } => None,
         };
         let (mut at, mut failed) = (roll.first, None);
         while at != NONE {
             let Some(mut job) = self.jobs.remove(at) else { break };
             at = job.sibling;
             let result = std::mem::replace(&mut job.result, Outcome::Open);
-            match (&parsed, result) {
-                (_, Outcome::Failed(failure)) => {
-                    ctx.tally.add(Counter::KvServerErrors, 1);
-                    failed = failed.or(Some(failure));
-                }
-                (Command::Get { cas, .. }, result) => {
-                    if let Err(failure) = self.say_value(ctx, frame, &job, result, *cas, answer) {
-                        failed = failed.or(Some(failure));
-                    }
-                }
-                (Command::Item { key, operation, form }, result) => {
-                    if let Err(failure) = self.say_item(ctx, key, operation, form, result, answer) {
-                        failed = Some(failure);
-                    }
-                }
-                _ => {}
+            if let Outcome::Failed(failure) = result {
+                ctx.tally.add(Counter::KvServerErrors, 1);
+                failed = failed.or(Some(failure));
+                continue;
             }
+            let said = match (*style, &parsed) {
+                (Style::Values { cas }, _) => self.say_value(ctx, frame, &job, result, cas, answer),
+                (Style::Word { quiet }, _) => {
+                    self.say_item(ctx, b"", job.fetches, &Form::Text { quiet }, result, answer)
+                }
+                (Style::Other, Some(Command::Item { key, form, .. })) => {
+                    self.say_item(ctx, key, job.fetches, form, result, answer)
+                }
+                _ => Ok(()),
+            };
+            failed = failed.or(said.err());
         }
-        conclude_text(ctx, &parsed, failed, answer);
+        conclude_text(ctx, *style, parsed.as_ref(), failed, answer);
     }
 
     /// One key of a `get`.
@@ -168,7 +170,7 @@ impl<B: Buf, C: Copy> Engine<B, C> {
         &mut self,
         ctx: &mut Context<'_, T, P>,
         key: &[u8],
-        operation: &Operation<'_>,
+        fetches: bool,
         form: &Form<'_>,
         result: Outcome<B>,
         answer: &mut Answer<B>,
@@ -177,7 +179,6 @@ impl<B: Buf, C: Copy> Engine<B, C> {
         T: Transport<Buf = B>,
         P: Pool<Buf = B>,
     {
-        let fetches = matches!(operation, Operation::Fetch(_));
         let mut line = Line::default();
         let (info, buf) = match result {
             Outcome::Hit(info, Some(buf)) => (info, buf),
@@ -229,26 +230,27 @@ impl<B: Buf, C: Copy> Engine<B, C> {
 /// What ends a command's answer, or stands for all of it.
 fn conclude_text<T, P>(
     ctx: &mut Context<'_, T, P>,
-    command: &Command<'_>,
+    style: Style,
+    command: Option<&Command<'_>>,
     failed: Option<Failure>,
     answer: &mut Answer<T::Buf>,
 ) where
     T: Transport,
     P: Pool<Buf = T::Buf>,
 {
-    let quiet = match command {
-        Command::Flush { quiet, .. } | Command::TooLarge { quiet, .. } => *quiet,
-        Command::Item { form: Form::Text { quiet }, .. } => *quiet,
+    let quiet = match (style, command) {
+        (Style::Word { quiet }, _) => quiet,
+        (_, Some(Command::Flush { quiet, .. } | Command::TooLarge { quiet, .. })) => *quiet,
         _ => false,
     };
-    match (command, failed) {
-        (Command::TooLarge { .. }, _) if !quiet => say(ctx, answer, TOO_LARGE),
-        (_, Some(failure)) if !quiet => {
+    match (style, command, failed) {
+        (_, Some(Command::TooLarge { .. }), _) if !quiet => say(ctx, answer, TOO_LARGE),
+        (_, _, Some(failure)) if !quiet => {
             answer.is_error = answer.body.is_none();
             say(ctx, answer, failure.text());
         }
-        (Command::Get { .. }, None) => say(ctx, answer, "END"),
-        (Command::Flush { .. }, None) if !quiet => say(ctx, answer, "OK"),
+        (Style::Values { .. }, _, None) => say(ctx, answer, "END"),
+        (_, Some(Command::Flush { .. }), None) if !quiet => say(ctx, answer, "OK"),
         _ => {}
     }
 }

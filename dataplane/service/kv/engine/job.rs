@@ -133,6 +133,8 @@ pub(super) struct Job<B> {
     pub(super) part: u16,
     pub(super) probe: Probe,
     pub(super) writes: bool,
+    /// It is a fetch, however it is done: it has a hit or a miss.
+    pub(super) fetches: bool,
     /// A lookup that is under way.
     pub(super) began: Option<Began>,
     pub(super) began_ms: u64,

@@ -14,8 +14,26 @@ pub(super) struct Request<B, C> {
     pub(super) text: Range<usize>,
     /// Where the present command begins.
     pub(super) command_at: usize,
+    pub(super) style: Style,
     pub(super) roll: Roll,
     pub(super) answer: Answer<B>,
+}
+
+/// How the present command is answered, as far as that needs no second look at its text.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Style {
+    /// Values, then `END`.
+    Values {
+        /// With cas uniques.
+        cas: bool,
+    },
+    /// A word of the text protocol.
+    Word {
+        /// Without a reply.
+        quiet: bool,
+    },
+    /// As its text says.
+    Other,
 }
 
 /// The jobs of a command.
@@ -46,7 +64,7 @@ impl<B: Buf, C> Request<B, C> {
     pub(super) fn new(client: C, frame: B, text: Range<usize>) -> Self {
         let command_at = text.start;
         let answer = Answer { body: None, is_spoilt: false, is_error: false };
-        Request { client, frame, text, command_at, roll: Roll::EMPTY, answer }
+        Request { client, frame, text, command_at, style: Style::Other, roll: Roll::EMPTY, answer }
     }
 
     /// The present command and what follows it.
