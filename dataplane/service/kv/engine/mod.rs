@@ -291,7 +291,8 @@ impl<B: Buf, C: Copy> Engine<B, C> {
         Some(at)
     }
 
-    /// Goes on with the lines of a partition as far as there is room.
+    /// Goes on with the lines of a partition as far as there is room. A job that has to wait again ends it: what it lacks, as a
+    /// buffer or a place in the send queue, the next one lacks as well.
     fn go_on_part<T, P>(&mut self, ctx: &mut Context<'_, T, P>, part: usize) -> bool
     where
         T: Transport<Buf = B>,
@@ -301,14 +302,20 @@ impl<B: Buf, C: Copy> Engine<B, C> {
         while self.can_read(ctx, part)
             && let Some(at) = self.first_in_line(part, |p| &mut p.to_read)
         {
-            any = true;
             self.advance(ctx, at);
+            if self.parts[part].to_read.last == at {
+                break;
+            }
+            any = true;
         }
         while self.can_call(part)
             && let Some(at) = self.first_in_line(part, |p| &mut p.to_call)
         {
-            any = true;
             self.advance(ctx, at);
+            if self.parts[part].to_call.last == at {
+                break;
+            }
+            any = true;
         }
         any
     }
