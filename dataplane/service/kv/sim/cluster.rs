@@ -53,6 +53,10 @@ pub struct Setup {
     pub generation: u64,
     /// READs take so many turns at most, and see each unit at another time.
     pub tear: u32,
+    /// Requests that a queue pair holds.
+    pub send_depth: u32,
+    /// Small buffers of a worker.
+    pub frames: usize,
     /// Of all random choices.
     pub seed: u64,
 }
@@ -68,6 +72,8 @@ impl Default for Setup {
             locations: 1000,
             generation: 1,
             tear: 0,
+            send_depth: 2 * DEPTH,
+            frames: 6000,
             seed: 1,
         }
     }
@@ -125,7 +131,7 @@ impl Cluster {
                 value_bytes_max: VALUE,
                 unix_ns_at_zero: EPOCH_NS,
             };
-            let end = End::new(&Arc::new(hub.device()), 0, setup.tear, setup.seed * 100 + g as u64);
+            let end = End::new(&Arc::new(hub.device()), 0, &setup, setup.seed * 100 + g as u64);
             Gateway {
                 end,
                 engine: Engine::new(settings),
@@ -170,7 +176,7 @@ impl Cluster {
                 unix_ns_at_zero: EPOCH_NS,
             };
             NodeEnd {
-                end: End::new(&device, p as usize, 0, 0),
+                end: End::new(&device, p as usize, &Setup { tear: 0, ..setup.clone() }, 0),
                 node: MemoryNode::new(settings, writer(p)),
                 links: vec![],
                 call_qp: None,

@@ -1,6 +1,6 @@
 //! The workers of a cluster, each with its transport and buffers.
 
-use super::cluster::{DEPTH, MESSAGE};
+use super::cluster::{DEPTH, MESSAGE, Setup};
 use super::torn::Torn;
 use crate::flow::PathIndex;
 use crate::service::kv::engine::Engine;
@@ -26,6 +26,7 @@ pub struct End {
     pub transport: Torn,
     pub(super) device: Arc<Loopback<HeapBuf>>,
     worker: usize,
+    send_depth: u32,
     /// Its buffers.
     pub pools: Pools<HeapPool>,
     /// Its counts.
@@ -34,19 +35,20 @@ pub struct End {
 }
 
 impl End {
-    pub(super) fn new(device: &Arc<Loopback<HeapBuf>>, worker: usize, tear: u32, seed: u64) -> Self {
+    pub(super) fn new(device: &Arc<Loopback<HeapBuf>>, worker: usize, setup: &Setup, seed: u64) -> Self {
         let spec =
             WorkerSpec { cqs: vec![CqSpec { depth: 65_536, events: false }], srqs: vec![], max_qps: 64 };
         let transport: LoopTransport<HeapBuf> = device.create_worker(worker, &spec).unwrap();
         let pools = Pools {
-            frames: HeapPool::new(6000, 2048),
+            frames: HeapPool::new(setup.frames, 2048),
             messages: HeapPool::new(2000, MESSAGE as usize + 512),
             slices: HeapPool::new(64, 64),
         };
         End {
-            transport: Torn::new(transport, tear, seed),
+            transport: Torn::new(transport, setup.tear, seed),
             device: Arc::clone(device),
             worker,
+            send_depth: setup.send_depth,
             pools,
             tally: Tally::default(),
             outbox: Outbox::default(),
@@ -69,7 +71,7 @@ impl End {
     /// A queue pair in INIT.
     pub(super) fn queue_pair(&self, access: Access) -> (LoopQp<HeapBuf>, Qpn) {
         let caps = QpCaps {
-            send_depth: 2 * DEPTH,
+            send_depth: self.send_depth,
             recv_depth: DEPTH,
             send_sge: 8,
             recv_sge: 1,

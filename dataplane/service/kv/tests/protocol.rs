@@ -157,3 +157,25 @@ fn stats_tell_what_the_nodes_hold() {
     assert_eq!(c.say(0, "stats reset\r\nstats items\r\n"), "RESET\r\nEND\r\n");
     c.close();
 }
+
+#[test]
+fn what_has_no_room_waits_and_nothing_else_does() {
+    // Fewer places in the send queues than credits, then fewer buffers than requests.
+    for setup in [Setup { send_depth: 4, ..Setup::default() }, Setup { frames: 70, ..Setup::default() }] {
+        let mut c = Cluster::new(setup.clone());
+        for round in 0..20 {
+            for n in 0..30 {
+                c.ask(0, n, format!("set k{n} 0 0 2\r\n{round:02}\r\n").as_bytes());
+            }
+            assert!(c.until(|c| c.gateways[0].replies.len() == 30), "{setup:?}: {:?}", c.downs());
+            c.gateways[0].replies.clear();
+            for n in 0..30 {
+                c.ask(0, n, format!("get k{n} other{n}\r\n").as_bytes());
+            }
+            assert!(c.until(|c| c.gateways[0].replies.len() == 30), "{setup:?}: {:?}", c.downs());
+            let hit = |r: &(u32, Vec<u8>)| r.1.ends_with(format!("2\r\n{round:02}\r\nEND\r\n").as_bytes());
+            assert!(c.gateways[0].replies.drain(..).all(|r| hit(&r)));
+        }
+        c.close();
+    }
+}
