@@ -84,7 +84,7 @@ fn every_key_is_explained_in_conf() {
     let shown: BTreeSet<String> =
         texts.iter().flat_map(|text| text.lines()).filter_map(key_of_line).collect();
     let tables = ["adaptive", "eal", "port", "link", "fabric", "node", "service", "stats", "drain"];
-    let nested = ["verbs", "soft", "relay", "source", "sink", "kv", "memory", "read", "call"];
+    let nested = ["verbs", "soft", "relay", "source", "sink", "kv", "memory", "load", "read", "call"];
     for (section, keys) in isthmus::config::sections() {
         for key in keys.iter().filter(|key| !tables.contains(key) && !nested.contains(key)) {
             assert!(shown.contains(*key), "{key} of {section} is in no file of conf/");

@@ -5,8 +5,8 @@ use serde_json::{Value, json};
 use super::table::{Table, grouped};
 use crate::config::{ConfigFile, Hugepages, KeySource, QpKind, Refused, TransportKind};
 use crate::plan::{
-    AppliedRule, Plan, PlanFabric, PlanKv, PlanMemoryNode, PlanNode, PlanPeer, PlanPort, PlanQp, PlanService,
-    PlanSource, PlanTransport, PollPolicy, PortSource, RssPlan,
+    AppliedRule, Plan, PlanFabric, PlanKv, PlanLoad, PlanMemoryNode, PlanNode, PlanPeer, PlanPort, PlanQp,
+    PlanService, PlanSource, PlanTransport, PollPolicy, PortSource, RssPlan,
 };
 
 /// The plan as JSON, warnings included.
@@ -204,6 +204,7 @@ fn node_text(plan: &Plan, node: &PlanNode) -> String {
         }
         PlanService::Kv(kv) => list.extend(gateway_facts(kv)),
         PlanService::Memory(memory) => list.extend(memory_facts(memory)),
+        PlanService::Load(load) => list.extend(load_facts(load)),
     }
     if let Some(fabric) = &node.fabric {
         list.extend(fabric_facts(plan, fabric));
@@ -252,6 +253,30 @@ fn gateway_facts(kv: &PlanKv) -> Vec<(&'static str, String)> {
                 grouped(kv.locations)
             ),
         ),
+    ]
+}
+
+fn load_facts(load: &PlanLoad) -> Vec<(&'static str, String)> {
+    let addresses: Vec<_> = load.addresses.iter().map(ToString::to_string).collect();
+    let popularity = load.zipf.map_or("all alike".to_owned(), |theta| format!("Zipf {theta}"));
+    let rate = load.rate.map_or("as many as are answered".to_owned(), |rate| format!("{rate} a second"));
+    let (reads, writes) = load.ratio;
+    vec![
+        ("asks", format!("{} from {}", load.server, addresses.join(" "))),
+        (
+            "requests",
+            format!("{rate}, {reads} reads to {writes} writes, {} flows of {} each", load.flows, load.depth),
+        ),
+        (
+            "keys",
+            format!(
+                "{} of {} bytes, {popularity}; values of {} bytes",
+                grouped(load.keys),
+                load.key_bytes,
+                grouped(load.value_bytes)
+            ),
+        ),
+        ("time", format!("{} s to warm up, {} s measured", load.warm_up_s, load.measure_s)),
     ]
 }
 

@@ -5,7 +5,7 @@ use std::fmt;
 use serde::de::{SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
 
-use super::{FabricKeys, KvKeys, MemoryKeys, RelayKeys, SinkKeys, SourceKeys};
+use super::{FabricKeys, KvKeys, LoadKeys, MemoryKeys, RelayKeys, SinkKeys, SourceKeys};
 
 /// `[[node]]`.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
@@ -31,6 +31,8 @@ pub struct NodeKeys {
     pub kv: KvKeys,
     /// Keys of `[service.memory]` that differ for this node.
     pub memory: MemoryKeys,
+    /// Keys of `[service.load]` that differ for this node.
+    pub load: LoadKeys,
 }
 
 /// `node.service`.
@@ -47,6 +49,8 @@ pub enum ServiceKind {
     Kv,
     /// Keeps the items of gateways.
     Memory,
+    /// Asks a key-value service for keys and measures the answers.
+    Load,
 }
 
 impl ServiceKind {
@@ -58,6 +62,7 @@ impl ServiceKind {
             Self::Sink => "sink",
             Self::Kv => "kv",
             Self::Memory => "memory",
+            Self::Load => "load",
         }
     }
 

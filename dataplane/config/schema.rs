@@ -5,8 +5,9 @@ use serde::forward_to_deserialize_any;
 
 use super::problem::{KeyPath, Segment};
 use super::{
-    AdaptiveKeys, CallKeys, Config, DrainKeys, EalKeys, FabricKeys, KvKeys, LinkKeys, MemoryKeys, NodeKeys,
-    PortKeys, ReadKeys, RelayKeys, ServiceKeys, SinkKeys, SoftKeys, SourceKeys, StatsKeys, VerbsKeys,
+    AdaptiveKeys, CallKeys, Config, DrainKeys, EalKeys, FabricKeys, KvKeys, LinkKeys, LoadKeys, MemoryKeys,
+    NodeKeys, PortKeys, ReadKeys, RelayKeys, ServiceKeys, SinkKeys, SoftKeys, SourceKeys, StatsKeys,
+    VerbsKeys,
 };
 
 /// Sections and their keys, in the order of the file. The first entry is the top of the file.
@@ -30,6 +31,7 @@ pub fn sections() -> Vec<(&'static str, &'static [&'static str])> {
         ("[service.kv.call]", keys_of::<CallKeys>()),
         ("[service.memory]", keys_of::<MemoryKeys>()),
         ("[service.memory.call]", keys_of::<CallKeys>()),
+        ("[service.load]", keys_of::<LoadKeys>()),
         ("[stats]", keys_of::<StatsKeys>()),
         ("[drain]", keys_of::<DrainKeys>()),
     ]

@@ -5,7 +5,7 @@ use std::fmt;
 use serde::de::{SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
 
-use super::{KvKeys, MemoryKeys};
+use super::{KvKeys, LoadKeys, MemoryKeys};
 
 /// `[service]`.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
@@ -21,6 +21,8 @@ pub struct ServiceKeys {
     pub kv: KvKeys,
     /// `[service.memory]`.
     pub memory: MemoryKeys,
+    /// `[service.load]`.
+    pub load: LoadKeys,
 }
 
 /// `[service.relay]`.

@@ -246,6 +246,7 @@ impl<'d, D: Endpoint> NodeControl<'d, D> {
                 }
                 self.note_down(now, link, qpn, end);
             }
+            Report::Finished => {}
             Report::Drained => self.drained[worker] = true,
         }
     }

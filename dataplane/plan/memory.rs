@@ -18,6 +18,8 @@ const SMALL_PAGE: u64 = 4096;
 const FLOW_BYTES: u64 = 16;
 /// One sequence number of source and sink.
 const SEQUENCE_BYTES: u64 = 4;
+/// What a load knows of one key.
+const KEY_BYTES: u64 = 16;
 /// One remembered place of an item.
 const LOCATION_BYTES: u64 = 32;
 /// One queue entry of a QP in our own records.
@@ -124,6 +126,7 @@ fn tables(node: &PlanNode) -> u64 {
         PlanService::Sink(sink) => workers * u64::from(sink.flows) * SEQUENCE_BYTES,
         PlanService::Kv(kv) => workers * u64::from(kv.locations) * LOCATION_BYTES,
         PlanService::Memory(_) => 0,
+        PlanService::Load(load) => u64::from(load.keys) * KEY_BYTES,
     };
     let queues = node.fabric.as_ref().map_or(0, |fabric| {
         let of_lane =

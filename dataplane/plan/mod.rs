@@ -16,6 +16,7 @@ mod kv_peers;
 mod lcores;
 mod ledger;
 mod limits;
+mod load;
 mod memory;
 mod nodes;
 mod peers;
@@ -36,6 +37,7 @@ pub use eal::probe_args;
 pub use fabric::{PlanFabric, PlanPeer, PlanQp, PlanSoft, PlanTiming, PlanTransport};
 pub use hardware::{DescriptorLimits, Hardware, PortLimits, RdmaLimits};
 pub use kv::{PlanKv, PlanMemoryNode};
+pub use load::PlanLoad;
 pub use resolve::resolve;
 pub use services::{PlanRelay, PlanSink, PlanSource};
 
@@ -254,6 +256,8 @@ pub enum PlanService {
     Kv(PlanKv),
     /// A memory node of it.
     Memory(PlanMemoryNode),
+    /// Clients of it.
+    Load(PlanLoad),
 }
 
 impl PlanService {
@@ -265,6 +269,7 @@ impl PlanService {
             Self::Sink(_) => ServiceKind::Sink,
             Self::Kv(_) => ServiceKind::Kv,
             Self::Memory(_) => ServiceKind::Memory,
+            Self::Load(_) => ServiceKind::Load,
         }
     }
 }

@@ -5,8 +5,8 @@ use super::ports::Draft;
 use super::{PlanWorker, PortQueue};
 use crate::config::words::nearest;
 use crate::config::{
-    Config, FabricKeys, KeyPath, KvKeys, MemoryKeys, NodeKeys, RelayKeys, ServiceKind, SinkKeys, SourceKeys,
-    TransportKind,
+    Config, FabricKeys, KeyPath, KvKeys, LoadKeys, MemoryKeys, NodeKeys, RelayKeys, ServiceKind, SinkKeys,
+    SourceKeys, TransportKind,
 };
 
 /// A node under construction.
@@ -48,7 +48,8 @@ pub(super) fn draft(
     }
     check_one_transport(&nodes, ledger);
     if nodes.is_empty() {
-        let remedy = "add a [[node]] with a name, a service (relay, kv, memory, source or sink) and ports";
+        let remedy =
+            "add a [[node]] with a name, a service (relay, kv, memory, load, source or sink) and ports";
         ledger.refuse(vec![KeyPath::top("node")], "there is nothing to run", remedy);
     }
     for port in ports.ports.iter().filter(|draft| draft.port.node.is_none()) {
@@ -77,7 +78,7 @@ fn service(keys: &NodeKeys, index: usize, ledger: &mut Ledger) -> ServiceKind {
         ledger.refuse(
             at,
             "a service is needed",
-            "choose \"relay\", \"kv\", \"memory\", \"source\" or \"sink\"",
+            "choose \"relay\", \"kv\", \"memory\", \"load\", \"source\" or \"sink\"",
         );
         ServiceKind::Sink
     })
@@ -91,6 +92,7 @@ fn check_tables(keys: &NodeKeys, kind: ServiceKind, index: usize, ledger: &mut L
         ("sink", kind == ServiceKind::Sink, keys.sink != SinkKeys::default()),
         ("kv", kind == ServiceKind::Kv, keys.kv != KvKeys::default()),
         ("memory", kind == ServiceKind::Memory, keys.memory != MemoryKeys::default()),
+        ("load", kind == ServiceKind::Load, keys.load != LoadKeys::default()),
         ("fabric", kind.has_fabric(), keys.fabric != FabricKeys::default()),
     ];
     for (table, used, set) in set {

@@ -163,7 +163,7 @@ fn message_bytes(node: &PlanNode) -> Option<u32> {
         PlanService::Relay(relay) => Some(relay.message_bytes),
         PlanService::Kv(kv) => Some(kv.message_bytes),
         PlanService::Memory(memory) => Some(memory.message_bytes),
-        PlanService::Source(_) | PlanService::Sink(_) => None,
+        PlanService::Source(_) | PlanService::Sink(_) | PlanService::Load(_) => None,
     }
 }
 

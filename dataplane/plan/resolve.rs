@@ -7,7 +7,7 @@ use super::ports::Draft;
 use super::services::Carrier;
 use super::{
     Hardware, Plan, PlanDrain, PlanFabric, PlanNode, PlanPeer, PlanPort, PlanQp, PlanService, PlanStats,
-    PlanTransport, PollPolicy, depths, eal, fabric, kv, kv_lanes, lcores, limits, memory, nodes, peers,
+    PlanTransport, PollPolicy, depths, eal, fabric, kv, kv_lanes, lcores, limits, load, memory, nodes, peers,
     pools, ports, services,
 };
 use crate::config::{
@@ -93,6 +93,7 @@ fn finish_nodes(
             ServiceKind::Source => {
                 (PlanService::Source(services::source(config, index, draft, ports, ledger)), None)
             }
+            ServiceKind::Load => (PlanService::Load(load::load(config, index, draft, ports, ledger)), None),
             ServiceKind::Sink => (PlanService::Sink(services::sink(config, index, ledger)), None),
         };
         let workers = draft.workers().max(1);

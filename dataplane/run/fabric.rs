@@ -264,7 +264,7 @@ fn service_id(node: &PlanNode) -> ServiceId {
         ConfigService::Relay => ServiceKind::Relay,
         ConfigService::Kv => ServiceKind::KvGateway,
         ConfigService::Memory => ServiceKind::KvMemory,
-        ConfigService::Source | ConfigService::Sink => ServiceKind::Other(0x100),
+        ConfigService::Source | ConfigService::Sink | ConfigService::Load => ServiceKind::Other(0x100),
     };
     ServiceId { kind, name: "isthmus".into() }
 }
@@ -294,7 +294,9 @@ fn settings<D: Endpoint>(node: &PlanNode, fabric: &PlanFabric, device: &D) -> No
             let layout = Layout::Memory { seats, gateway_workers_max };
             (layout, kv(Access::REMOTE_READ), memory.message_bytes, 0)
         }
-        PlanService::Source(_) | PlanService::Sink(_) => unreachable!("the plan gives them no RDMA side"),
+        PlanService::Source(_) | PlanService::Sink(_) | PlanService::Load(_) => {
+            unreachable!("the plan gives them no RDMA side")
+        }
     };
     let offer = offer(node, fabric, bytes, least, read.kind.into(), device);
     NodeSettings { name: node.name.clone(), offer, lanes, layout }

@@ -11,12 +11,12 @@ use crate::service::kv::Gateway;
 use crate::service::kv::engine::EngineSettings;
 use crate::service::kv::message::NodeHello;
 use crate::service::memory::{MemoryNode, MemorySettings};
+use crate::soft::station_mac;
 use crate::store::geometry::{DEFAULT_BYTES, Geometry};
 use crate::store::seal::Secrets;
 use crate::store::{Writer, write_superblock};
 use rdma_engine::cm::RegionOffer;
 use rdma_engine::mem::{Access, Arena, Backing, Region};
-use rdma_engine::wire::Mac;
 use zerocopy::IntoBytes;
 
 /// One start of a memory node: its memory, and what it draws anew each time.
@@ -116,7 +116,7 @@ pub(super) fn gateway(kv: &PlanKv, worker: usize, workers: usize, making: &Makin
         unix_ns_at_zero: making.unix_ns_at_zero,
     };
     let host = HostSettings {
-        mac: Mac(making.mac),
+        mac: station_mac(making.mac, &kv.addresses),
         addresses: kv.addresses.clone(),
         gateway: kv.gateway,
         vlan: kv.vlan,

@@ -5,7 +5,7 @@
 //! | what the machine can do | `hardware` |
 //! | pools, links, ports | `ports` |
 //! | devices, connections | `endpoints`, `fabric` |
-//! | services of the workers | `roles`, `kv` |
+//! | services of the workers | `roles`, `kv`, `load` |
 //! | the main lcore while workers run | `supervise`, `signals` |
 //! | figures for statistics | `sampling`, `telemetry` |
 //!
@@ -16,6 +16,7 @@ mod error;
 mod fabric;
 pub mod hardware;
 mod kv;
+mod load;
 mod ports;
 mod roles;
 mod sampling;
@@ -179,12 +180,14 @@ where
     let policy = idle_policy(plan.poll);
     let mut supervisor = Supervisor::new(plan, clock, &running, &pools, boards, mailboxes, controls);
     let commands = plan.stats.telemetry.then(|| telemetry::register(eal, &supervisor.latest()));
+    let measured = load::Measured::default();
     eal.scope(|scope| {
         for (id, roles) in lcores {
             let lcore = eal.worker_lcores().into_iter().find(|l| l.id == u32::from(id));
             let lcore = lcore.ok_or_else(|| dpdk_bind::eal::LcoreError::NotAWorker(id.into()))?;
             // What a worker leaves behind is dropped on its own lcore: transports, queues, buffers in them.
-            scope.launch(lcore, move || drop(run_lcore(roles, &clock, policy)))?;
+            let measured = &measured;
+            scope.launch(lcore, move || measured.take(run_lcore(roles, &clock, policy)))?;
         }
         supervisor.supervise(signals);
         Ok::<_, RunError>(())
@@ -194,7 +197,7 @@ where
     drop(commands);
     drop(devices);
     drop(running);
-    report.conclude(&pools, leaked)
+    report.conclude(&pools, leaked, &measured.reports(plan))
 }
 
 type Lcores<D> = Vec<(u16, Vec<Role<<D as Device>::Transport>>)>;

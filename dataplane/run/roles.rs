@@ -2,6 +2,7 @@
 
 use super::error::RunError;
 use super::kv::{self, MemoryStart};
+use super::load;
 use crate::bridge::{Packet, PacketPool};
 use crate::config::{FlowTableFull, OnFull as ConfigOnFull, Protocol};
 use crate::plan::{PlanNode, PlanRelay, PlanService, PlanSink, PlanSource};
@@ -19,6 +20,7 @@ pub(super) const FABRIC_TX_WAIT_NS: u64 = TX_WAIT_NS;
 const CREDIT_REFRESH_NS: u64 = 1_000_000;
 
 /// What services are made with beside the plan.
+#[derive(Default)]
 pub(super) struct Making<'a> {
     /// Of all random choices.
     pub(super) seed: u64,
@@ -49,6 +51,7 @@ pub(super) fn service(
         PlanService::Source(source) => {
             AnyService::Source(Source::new(source_settings(source, worker as u32, workers)))
         }
+        PlanService::Load(plan) => AnyService::Load(Box::new(load::client(node, plan, worker, making)?)),
         PlanService::Sink(sink) => AnyService::Sink(Sink::new(sink_settings(sink))),
         PlanService::Kv(kv) => AnyService::Kv(Box::new(kv::gateway(kv, worker, node.workers.len(), making))),
         PlanService::Memory(memory) => {

@@ -5,6 +5,7 @@ use super::ports::RunningPort;
 use super::signals::Signals;
 use super::{Boards, Controls, Mailboxes, sampling};
 use crate::control::Endpoint;
+use crate::load::Report as Measurement;
 use crate::plan::{Plan, PlanService};
 use crate::stats::report::Reporter;
 use crate::stats::sample::Sample;
@@ -41,6 +42,9 @@ struct Plain<Q> {
     mailbox: Arc<Mailbox<Q>>,
     /// True for a worker that makes traffic.
     source: bool,
+    /// True for a worker that measures and then has done.
+    load: bool,
+    finished: bool,
     drained: bool,
 }
 
@@ -84,7 +88,9 @@ impl<'a, D: Endpoint> Supervisor<'a, D> {
                 workers.push(WorkerPlace { node: node.name.clone(), worker, lcore, service, board });
                 if node.fabric.is_none() {
                     let source = matches!(node.service, PlanService::Source(_));
-                    plain.push(Plain { mailbox: Arc::clone(&mail[worker]), source, drained: false });
+                    let load = matches!(node.service, PlanService::Load(_));
+                    let mailbox = Arc::clone(&mail[worker]);
+                    plain.push(Plain { mailbox, source, load, finished: false, drained: false });
                 }
             }
         }
@@ -127,6 +133,9 @@ impl<'a, D: Endpoint> Supervisor<'a, D> {
                 started = true;
                 self.plain.iter().for_each(|p| drop(p.mailbox.order(Order::Start)));
             }
+            if self.are_loads_done() {
+                break;
+            }
             if !self.all_sources_done() {
                 settled_since = None;
                 continue;
@@ -146,6 +155,12 @@ impl<'a, D: Endpoint> Supervisor<'a, D> {
         tracing::info!("draining");
         self.drain(signals);
         self.stop(signals);
+    }
+
+    /// True once every load has measured; never without one.
+    fn are_loads_done(&self) -> bool {
+        let mut loads = self.plain.iter().filter(|p| p.load).peekable();
+        loads.peek().is_some() && loads.all(|p| p.finished)
     }
 
     /// True once every source has made all it should; never while one has no end.
@@ -176,6 +191,7 @@ impl<'a, D: Endpoint> Supervisor<'a, D> {
         for p in &mut self.plain {
             while let Some(report) = p.mailbox.report() {
                 p.drained |= matches!(report, Report::Drained);
+                p.finished |= matches!(report, Report::Finished);
             }
         }
         let (show, renew) = (self.reporter.is_due(now), now >= self.renew_at);
@@ -312,7 +328,12 @@ pub(super) struct Conclusion {
 
 impl Conclusion {
     /// Prints the final report; an error if anything was left behind.
-    pub(super) fn conclude(mut self, pools: &[Mempool], leaked: u64) -> Result<(), RunError> {
+    pub(super) fn conclude(
+        mut self,
+        pools: &[Mempool],
+        leaked: u64,
+        loads: &[Measurement],
+    ) -> Result<(), RunError> {
         for pool in pools.iter().filter(|p| !p.is_full()) {
             let missing = pool.capacity() - pool.available();
             self.unclean.push(format!(
@@ -327,6 +348,12 @@ impl Conclusion {
         }
         self.last.pools = pools.iter().map(sampling::pool).collect();
         self.reporter.conclude(&self.last, &self.unclean);
+        for load in loads {
+            self.reporter.show_load(load);
+            if !load.is_good() {
+                self.unclean.push(format!("{}: wrong replies, or none at all", load.target));
+            }
+        }
         if self.unclean.is_empty() { Ok(()) } else { Err(RunError::Unclean(self.unclean.join("; "))) }
     }
 }

@@ -8,9 +8,11 @@ use super::traffic::{Sink, Source};
 use super::{Burst, Context, Service};
 use crate::flow::PathIndex;
 use crate::front::PortBuf;
+use crate::load::FrameClient;
 use crate::worker::PathOrder;
 use rdma_engine::buf::Pool;
 use rdma_engine::transport::Transport;
+use rdma_engine::types::Time;
 use rdma_engine::wr::{Completion, QpId};
 
 /// One of the services; dispatched once a burst and once a completion.
@@ -22,6 +24,8 @@ pub enum AnyService<B: PortBuf> {
     Kv(Box<Gateway<B>>),
     /// Keys for gateways.
     Memory(Box<MemoryNode<B>>),
+    /// Asks for keys and measures the answers.
+    Load(Box<FrameClient<B>>),
     /// Makes traffic.
     Source(Source),
     /// Verifies traffic.
@@ -35,24 +39,33 @@ impl<B: PortBuf> AnyService<B> {
             AnyService::Relay(_) => "relay",
             AnyService::Kv(_) => "kv",
             AnyService::Memory(_) => "memory",
+            AnyService::Load(_) => "load",
             AnyService::Source(_) => "source",
             AnyService::Sink(_) => "sink",
         }
     }
 
-    /// The way is open: a source begins.
+    /// The way is open: a source or a load begins.
     pub fn start(&mut self) {
-        if let AnyService::Source(source) = self {
-            source.start();
+        match self {
+            AnyService::Source(source) => source.start(),
+            AnyService::Load(client) => client.start(),
+            _ => {}
         }
     }
 
+    /// True when it has done by itself all that it was there for.
+    pub fn is_finished(&self) -> bool {
+        matches!(self, AnyService::Load(client) if client.is_done())
+    }
+
     /// Takes no new work; see [`is_drained`](Self::is_drained).
-    pub fn drain(&mut self) {
+    pub fn drain(&mut self, now: Time) {
         match self {
             AnyService::Relay(relay) => relay.drain(),
             AnyService::Kv(gateway) => gateway.drain(),
             AnyService::Memory(node) => node.drain(),
+            AnyService::Load(client) => client.stop(now),
             AnyService::Source(source) => source.stop(),
             AnyService::Sink(_) => {}
         }
@@ -64,6 +77,7 @@ impl<B: PortBuf> AnyService<B> {
             AnyService::Relay(relay) => relay.is_drained(),
             AnyService::Kv(gateway) => gateway.is_drained(),
             AnyService::Memory(node) => node.is_drained(),
+            AnyService::Load(client) => client.is_done(),
             AnyService::Source(source) => source.is_done(),
             AnyService::Sink(_) => true,
         }
@@ -79,7 +93,7 @@ impl<B: PortBuf> AnyService<B> {
             AnyService::Relay(relay) => relay.abandon(ctx),
             AnyService::Kv(gateway) => gateway.abandon(ctx),
             AnyService::Memory(node) => node.abandon(ctx),
-            AnyService::Source(_) | AnyService::Sink(_) => {}
+            AnyService::Load(_) | AnyService::Source(_) | AnyService::Sink(_) => {}
         }
     }
 }
@@ -105,7 +119,7 @@ impl<B: PortBuf> AnyService<B> {
                     node.attach(ctx, path, link);
                 }
             }
-            AnyService::Source(_) | AnyService::Sink(_) => {}
+            AnyService::Load(_) | AnyService::Source(_) | AnyService::Sink(_) => {}
         }
     }
 
@@ -115,7 +129,7 @@ impl<B: PortBuf> AnyService<B> {
             AnyService::Relay(relay) => relay.path_ready(path),
             AnyService::Kv(gateway) => gateway.path_ready(path),
             AnyService::Memory(node) => node.path_ready(path),
-            AnyService::Source(_) | AnyService::Sink(_) => {}
+            AnyService::Load(_) | AnyService::Source(_) | AnyService::Sink(_) => {}
         }
     }
 
@@ -129,7 +143,7 @@ impl<B: PortBuf> AnyService<B> {
             AnyService::Relay(relay) => relay.fail(ctx, path),
             AnyService::Kv(gateway) => gateway.fail(ctx, path),
             AnyService::Memory(node) => node.fail(ctx, path),
-            AnyService::Source(_) | AnyService::Sink(_) => {}
+            AnyService::Load(_) | AnyService::Source(_) | AnyService::Sink(_) => {}
         }
     }
 
@@ -152,7 +166,7 @@ impl<B: PortBuf> AnyService<B> {
                 let (path, qp, end) = node.take_down(ctx)?;
                 Some((path, qp, end, node.path_totals(path)))
             }
-            AnyService::Source(_) | AnyService::Sink(_) => None,
+            AnyService::Load(_) | AnyService::Source(_) | AnyService::Sink(_) => None,
         }
     }
 
@@ -171,6 +185,7 @@ impl<B: PortBuf, T: Transport<Buf = B>, P: Pool<Buf = B>> Service<T, P> for AnyS
             AnyService::Relay(s) => s.on_burst(ctx, burst),
             AnyService::Kv(s) => s.on_burst(ctx, burst),
             AnyService::Memory(s) => s.on_burst(ctx, burst),
+            AnyService::Load(s) => Service::on_burst(s.as_mut(), ctx, burst),
             AnyService::Source(s) => s.on_burst(ctx, burst),
             AnyService::Sink(s) => s.on_burst(ctx, burst),
         }
@@ -182,6 +197,7 @@ impl<B: PortBuf, T: Transport<Buf = B>, P: Pool<Buf = B>> Service<T, P> for AnyS
             AnyService::Relay(s) => s.on_completion(ctx, completion),
             AnyService::Kv(s) => s.on_completion(ctx, completion),
             AnyService::Memory(s) => s.on_completion(ctx, completion),
+            AnyService::Load(s) => s.on_completion(ctx, completion),
             AnyService::Source(s) => s.on_completion(ctx, completion),
             AnyService::Sink(s) => s.on_completion(ctx, completion),
         }
@@ -192,6 +208,7 @@ impl<B: PortBuf, T: Transport<Buf = B>, P: Pool<Buf = B>> Service<T, P> for AnyS
             AnyService::Relay(s) => s.on_tick(ctx),
             AnyService::Kv(s) => s.on_tick(ctx),
             AnyService::Memory(s) => s.on_tick(ctx),
+            AnyService::Load(s) => s.on_tick(ctx),
             AnyService::Source(s) => s.on_tick(ctx),
             AnyService::Sink(s) => s.on_tick(ctx),
         }
@@ -203,6 +220,7 @@ impl<B: PortBuf, T: Transport<Buf = B>, P: Pool<Buf = B>> Service<T, P> for AnyS
             AnyService::Relay(s) => Service::<T, P>::wants_rx(s),
             AnyService::Kv(s) => Service::<T, P>::wants_rx(s.as_ref()),
             AnyService::Memory(s) => Service::<T, P>::wants_rx(s.as_ref()),
+            AnyService::Load(s) => Service::<T, P>::wants_rx(s.as_ref()),
             AnyService::Source(s) => Service::<T, P>::wants_rx(s),
             AnyService::Sink(s) => Service::<T, P>::wants_rx(s),
         }

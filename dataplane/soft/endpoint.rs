@@ -95,7 +95,7 @@ pub struct SoftEndpoint {
 impl SoftEndpoint {
     /// A device whose worker `n` makes its frames from the `n`-th of `pools`.
     pub fn new(port: SoftPort, pools: Vec<PacketPool>) -> Result<Self, SoftEndpointError> {
-        let mac = mac_of(&port);
+        let mac = station_mac(port.mac, &port.addresses);
         let mut config = SoftConfig::new(mac, port.addresses.iter().map(|own| own.address).collect());
         config.vlans = port.vlan.map_or(Vlans::NONE, |id| Vlans::single(0, id));
         config.ethernet_mtu = port.mtu.into();
@@ -139,11 +139,11 @@ impl SoftEndpoint {
 }
 
 /// The port's address, or a locally administered one made of the first IP address.
-fn mac_of(port: &SoftPort) -> Mac {
-    if port.mac != [0; 6] {
-        return Mac(port.mac);
+pub fn station_mac(mac: [u8; 6], addresses: &[InterfaceAddress]) -> Mac {
+    if mac != [0; 6] {
+        return Mac(mac);
     }
-    let [.., a, b, c, d] = port.addresses.first().map_or([0; 16], |own| Gid::from(own.address).0);
+    let [.., a, b, c, d] = addresses.first().map_or([0; 16], |own| Gid::from(own.address).0);
     Mac([0x02, 0x15, a, b, c, d])
 }
 

@@ -6,6 +6,7 @@ use super::sample::Sample;
 use super::screen;
 use super::table::table;
 use crate::config::StatsFormat;
+use crate::load::Report as Measurement;
 use crate::plan::Plan;
 use rdma_engine::types::Time;
 use std::io::{IsTerminal, Write as _};
@@ -77,6 +78,11 @@ impl Reporter {
         self.before = sample.clone();
     }
 
+    /// Shows what a load measured.
+    pub fn show_load(&mut self, load: &Measurement) {
+        print(&measured(self.style, load));
+    }
+
     /// Shows the totals at the end, and what could not be taken down. The pools of the sample are looked at again for
     /// this, after everything else is gone.
     pub fn conclude(&mut self, sample: &Sample, unclean: &[String]) {
@@ -87,6 +93,14 @@ impl Reporter {
             }
             _ => {}
         }
+    }
+}
+
+/// What a load measured, as it is shown below the totals.
+fn measured(style: Style, load: &Measurement) -> String {
+    match style {
+        Style::Json => format!("{}\n", serde_json::json!({ "load": load.json() })),
+        Style::Blocks | Style::Screen { .. } => format!("\n{}", load.table()),
     }
 }
 

@@ -111,6 +111,8 @@ pub enum Report<Q> {
         /// What it carried.
         totals: PathTotals,
     },
+    /// The service has done all that it was there for.
+    Finished,
     /// The drain is done.
     Drained,
 }

@@ -67,6 +67,7 @@ pub struct RoleLoop<T: WorkerTransport> {
     /// Reports control had no place for.
     unsaid: VecDeque<Report<T::Qp>>,
     draining: bool,
+    finished: bool,
     stopped: bool,
     turns: u64,
     /// Time of the last turn.
@@ -88,6 +89,7 @@ impl<T: WorkerTransport> RoleLoop<T> {
             now: Time(0),
             unsaid: VecDeque::new(),
             draining: false,
+            finished: false,
             stopped: false,
             turns: 0,
         }
@@ -258,7 +260,7 @@ impl<T: WorkerTransport> RoleLoop<T> {
             Order::Start => self.role.service.start(),
             Order::Drain => {
                 self.draining = true;
-                self.role.service.drain();
+                self.role.service.drain(now);
             }
             Order::Abandon => {
                 let (service, mut ctx, _) = self.parts(now);
@@ -279,6 +281,10 @@ impl<T: WorkerTransport> RoleLoop<T> {
     }
 
     fn report_drained(&mut self) {
+        if !self.finished && self.role.service.is_finished() {
+            self.finished = true;
+            self.unsaid.push_back(Report::Finished);
+        }
         let sent = self.outbox.is_empty() && self.role.port.frames_waiting() == 0;
         if self.draining && sent && self.role.service.is_drained() {
             self.draining = false;

@@ -1,0 +1,96 @@
+//! Numbers of a load on a key-value service.
+
+use std::net::{IpAddr, SocketAddr};
+
+use serde::Serialize;
+
+use super::fabric;
+use super::ledger::{Ledger, service_at};
+use super::nodes::DraftNode;
+use super::ports::Draft;
+use crate::config::{Config, InterfaceAddress};
+use crate::load::{KEY_BYTES_MIN, OUTSTANDING_MAX, VALUE_BYTES_MIN};
+
+/// Numbers of a load.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct PlanLoad {
+    /// Own addresses.
+    pub addresses: Vec<InterfaceAddress>,
+    /// Next hop for a server outside the prefixes.
+    pub gateway: Option<IpAddr>,
+    /// VLAN id of all frames.
+    pub vlan: Option<u16>,
+    /// Whom it asks.
+    pub server: SocketAddr,
+    /// UDP source ports of each worker.
+    pub flows: u32,
+    /// Requests under way on each of them.
+    pub depth: u32,
+    /// Largest IP packet of its port in bytes.
+    pub mtu: u16,
+    /// Keys that are asked for.
+    pub keys: u32,
+    /// Bytes of a key.
+    pub key_bytes: u32,
+    /// Bytes of a value.
+    pub value_bytes: u32,
+    /// Weights of reads and writes.
+    pub ratio: (u32, u32),
+    /// Exponent of Zipf's law; `None` = all keys alike.
+    pub zipf: Option<f64>,
+    /// Requests a second of the whole node; `None` = as many as are answered.
+    pub rate: Option<f64>,
+    /// Seconds before the measurement.
+    pub warm_up_s: u32,
+    /// Seconds of the measurement.
+    pub measure_s: u32,
+}
+
+/// The load's numbers.
+pub(super) fn load(
+    config: &Config,
+    index: usize,
+    node: &DraftNode,
+    ports: &Draft,
+    ledger: &mut Ledger,
+) -> PlanLoad {
+    let keys = config.node[index].load.over(&config.service.load);
+    let at = |key| service_at(index, "load", key);
+    let missing = ("a client needs an address", "give one with prefix: addresses = [\"192.0.2.11/24\"]");
+    let addresses = fabric::host_addresses(keys.addresses.as_ref(), &at("addresses"), missing, ledger);
+    let server = keys.server.as_deref().and_then(|text| text.parse::<SocketAddr>().ok());
+    if server.is_none_or(|server| server.port() == 0) {
+        ledger.refuse(at("server"), "no address and port", "write \"192.0.2.10:11211\"");
+    }
+    let mut number = |key, value, default, range| ledger.number(at(key), value, default, range, "");
+    let vlan = keys.vlan.map(|id| number("vlan", Some(id), id, 1..=4094));
+    let (flows, most) = (number("flows", keys.flows, 16, 1..=4096), OUTSTANDING_MAX as u32);
+    let ratio = keys.ratio.unwrap_or([9, 1]);
+    let plan = PlanLoad {
+        gateway: fabric::next_hop(keys.gateway.as_ref(), at("gateway"), &addresses, ledger),
+        vlan: vlan.and_then(|id| u16::try_from(id).ok()),
+        server: server.unwrap_or(SocketAddr::from(([0, 0, 0, 0], 0))),
+        flows,
+        depth: ledger.number(at("depth"), keys.depth, 4, 1..=(most / flows).max(1), "requests"),
+        mtu: node.ports.first().map_or(1500, |port| ports.ports[*port].port.mtu),
+        keys: ledger.number(at("keys"), keys.keys, 100_000, node.workers().max(1)..=1 << 28, "keys"),
+        key_bytes: ledger.number(at("key_bytes"), keys.key_bytes, 16, KEY_BYTES_MIN as u32..=250, "bytes"),
+        value_bytes: ledger.number(
+            at("value_bytes"),
+            keys.value_bytes,
+            64,
+            VALUE_BYTES_MIN..=64_000,
+            "bytes",
+        ),
+        ratio: (ratio[0], ratio[1]),
+        zipf: Some(ledger.number(at("zipf"), keys.zipf, 0.99, 0.0..=10.0, "")).filter(|theta| *theta > 0.0),
+        rate: Some(ledger.number(at("rate"), keys.rate, 0.0, 0.0..=1e9, "a second")).filter(|r| *r > 0.0),
+        warm_up_s: ledger.number(at("warm_up_s"), keys.warm_up_s, 1, 0..=3600, "seconds"),
+        measure_s: ledger.number(at("measure_s"), keys.measure_s, 10, 1..=86_400, "seconds"),
+        addresses,
+    };
+    if plan.ratio == (0, 0) {
+        ledger.refuse(at("ratio"), "neither reads nor writes", "write [reads, writes], such as [9, 1]");
+    }
+    plan
+}
