@@ -5,12 +5,13 @@
 use crate::balance;
 use crate::capture;
 use crate::end::{End, directory, say};
+use crate::report::Report;
 use std::path::Path;
 use std::process::Command;
 use std::time::Instant;
 
 /// Says at its end how long a test took.
-struct Watch(Instant);
+pub struct Watch(pub Instant);
 
 impl Drop for Watch {
     fn drop(&mut self) {
@@ -64,7 +65,8 @@ fn conf(side: Side, fabric: &str, rest: &str) -> String {
     )
 }
 
-fn relay(name: &str, port: &str, workers: u32) -> String {
+/// A relay's node.
+pub fn relay(name: &str, port: &str, workers: u32) -> String {
     format!("[[node]]\nname = \"{name}\"\nservice = \"relay\"\nports = [\"{port}\"]\nworkers = {workers}\n")
 }
 
@@ -126,8 +128,12 @@ fn flows(name: &str, fabric: &str, relay_keys: &str, count: u64, source: &str) -
     let mut a = End::start(&dir, "a", &conf(Side::A, fabric, &a));
     // Its end is that of its source; the peer goes on.
     a.wait_until("end", |_| false);
-    let (a, b) = (a.stop(), b.stop());
-    let balance = balance::hold(&a, &b);
+    verified(&a.stop(), &b.stop(), count)
+}
+
+/// What both ends counted of `count` frames of our own source. What came out is in order, once, and as it went in.
+pub fn verified(a: &Report, b: &Report, count: u64) -> balance::Balance {
+    let balance = balance::hold(a, b);
     assert_eq!(balance.entered, count);
     let sink = |what: &str| b.count("sink", what);
     assert_eq!(sink("frames_verified"), balance.left, "frames that the sink saw");
@@ -223,7 +229,8 @@ fn traffic_comes_back_with_the_peer_and_with_the_wire() {
     assert!(b.count("relay", "frames_received") > 0);
 }
 
-fn run(command: &str) {
+/// Runs a command, which must succeed.
+pub fn run(command: &str) {
     let words: Vec<&str> = command.split(' ').collect();
     assert!(Command::new(words[0]).args(&words[1..]).status().unwrap().success(), "{command}");
 }

@@ -8,6 +8,7 @@
 //! | `capture` | capture files |
 //! | `host` | tests that need no RDMA device |
 //! | `guest` | tests between two soft-RoCE devices; `tests/guest/relay.sh` runs them where those are |
+//! | `interop` | tests between a soft-RoCE device and RoCEv2 of our own; `tests/guest/interop.sh` runs them |
 
 #![allow(unreachable_pub)] // modules of a program.
 
@@ -16,4 +17,5 @@ mod capture;
 mod end;
 mod guest;
 mod host;
+mod interop;
 mod report;
