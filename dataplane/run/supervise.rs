@@ -129,7 +129,7 @@ impl<'a, D: Endpoint> Supervisor<'a, D> {
         let mut started = false;
         while !signals.asked() {
             self.turn(signals);
-            if !started && self.controls.iter().all(|c| c.is_established()) {
+            if !started && self.controls.iter().all(|c| c.is_established()) && self.are_keys_served() {
                 started = true;
                 self.plain.iter().for_each(|p| drop(p.mailbox.order(Order::Start)));
             }
@@ -155,6 +155,13 @@ impl<'a, D: Endpoint> Supervisor<'a, D> {
         tracing::info!("draining");
         self.drain(signals);
         self.stop(signals);
+    }
+
+    /// True once every gateway may use all its memory nodes: a connection comes first, then an agreement on who has which
+    /// keys.
+    fn are_keys_served(&self) -> bool {
+        let mut gateways = self.workers.iter().filter(|w| w.service == "kv").map(|w| w.board.read());
+        gateways.all(|g| g.value(Counter::KvNodesUp) > 0 && g.value(Counter::KvNodesDown) == 0)
     }
 
     /// True once every load has measured; never without one.

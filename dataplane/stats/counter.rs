@@ -62,6 +62,10 @@ pub enum Counter {
     KvInPlace,
     /// Gateway: requests put together from fragments.
     KvReassembled,
+    /// Gateway: memory nodes that take operations (a figure, no total).
+    KvNodesUp,
+    /// Gateway: memory nodes that do not (a figure, no total).
+    KvNodesDown,
     /// Gateway: keys to be read.
     KvGets,
     /// Gateway: of these, found.
@@ -156,7 +160,7 @@ pub enum Counter {
 
 impl Counter {
     /// All counters, in order of their numbers.
-    pub const ALL: [Counter; 74] = [
+    pub const ALL: [Counter; 76] = [
         Counter::Turns,
         Counter::IdleTurns,
         Counter::BusyCycles,
@@ -186,6 +190,8 @@ impl Counter {
         Counter::KvDatagrams,
         Counter::KvInPlace,
         Counter::KvReassembled,
+        Counter::KvNodesUp,
+        Counter::KvNodesDown,
         Counter::KvGets,
         Counter::KvGetHits,
         Counter::KvGetMisses,
@@ -293,6 +299,8 @@ impl Counter {
             Counter::KvDatagrams => "kv_datagrams",
             Counter::KvInPlace => "kv_in_place",
             Counter::KvReassembled => "kv_reassembled",
+            Counter::KvNodesUp => "kv_nodes_up",
+            Counter::KvNodesDown => "kv_nodes_down",
             Counter::KvGets => "kv_gets",
             Counter::KvGetHits => "kv_get_hits",
             Counter::KvGetMisses => "kv_get_misses",

@@ -113,6 +113,10 @@ impl Chores {
         self.members.extend(members.iter().map(|m| m.get()));
         self.own = own;
         let Some(sweep) = writer.begin_join(generation) else { return Some(AnswerKind::Done) };
+        if writer.counts().items == 0 {
+            // Nothing is there that could be foreign.
+            return Some(AnswerKind::Done);
+        }
         // Who waited for an older one hears of it by the generation in the answer.
         let waiting = self.join.take().map_or_else(Vec::new, |task| task.waiting);
         let task = self.join.insert(Task { sweep, waiting });

@@ -46,6 +46,9 @@ impl<B: Buf, C: Copy> Engine<B, C> {
         if self.draining && self.requests.is_empty() {
             self.close(ctx);
         }
+        let up = self.nodes_up() as u64;
+        ctx.tally.set(Counter::KvNodesUp, up);
+        ctx.tally.set(Counter::KvNodesDown, self.nodes.len() as u64 - up);
         let counts = self.locations.counts();
         ctx.tally.set(Counter::KvLocationsReplaced, counts.replaced);
         self.settle(ctx);

@@ -53,6 +53,8 @@ pub struct Setup {
     pub generation: u64,
     /// READs take so many turns at most, and see each unit at another time.
     pub tear: u32,
+    /// Nanoseconds since 1970 when virtual time begins.
+    pub unix_ns: u64,
     /// Requests that a queue pair holds.
     pub send_depth: u32,
     /// Small buffers of a worker.
@@ -72,6 +74,7 @@ impl Default for Setup {
             locations: 1000,
             generation: 1,
             tear: 0,
+            unix_ns: EPOCH_NS,
             send_depth: 2 * DEPTH,
             frames: 6000,
             seed: 1,
@@ -129,7 +132,7 @@ impl Cluster {
                 locations: setup.locations,
                 items: 1000,
                 value_bytes_max: VALUE,
-                unix_ns_at_zero: EPOCH_NS,
+                unix_ns_at_zero: setup.unix_ns,
             };
             let end = End::new(&Arc::new(hub.device()), 0, &setup, setup.seed * 100 + g as u64);
             Gateway {
@@ -173,7 +176,7 @@ impl Cluster {
                 gateway_workers_max: 1,
                 value_bytes_max: VALUE,
                 message_bytes: MESSAGE as usize,
-                unix_ns_at_zero: EPOCH_NS,
+                unix_ns_at_zero: setup.unix_ns,
             };
             NodeEnd {
                 end: End::new(&device, p as usize, &Setup { tear: 0, ..setup.clone() }, 0),
@@ -285,6 +288,13 @@ impl Cluster {
         frame.append(text.len()).unwrap().copy_from_slice(text);
         let now = self.now;
         with_ctx!(&mut g.end, now, |ctx| g.engine.ask(&mut ctx, client, frame, 0..text.len()));
+    }
+
+    /// What a request is answered when everything is done that it asked for; empty if that is nothing.
+    pub fn ask_all(&mut self, gateway: usize, text: &[u8]) -> Vec<u8> {
+        self.ask(gateway, 77, text);
+        assert!(self.until(|c| c.gateways[gateway].engine.is_idle()));
+        self.gateways[gateway].replies.pop_front().map_or_else(Vec::new, |(_, reply)| reply)
     }
 
     /// A request and its reply.
