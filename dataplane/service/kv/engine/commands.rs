@@ -92,9 +92,14 @@ impl<B: Buf, C: Copy> Begin<'_, B, C> {
     {
         match *command {
             Command::Get { keys, fetch, .. } => {
-                if keys.count() > self.engine.jobs.room() {
-                    answer.is_error = true;
-                    return say(ctx, answer, MANY_KEYS);
+                match keys.count() {
+                    // As memcached answers a `gat` without a key.
+                    0 => return say(ctx, answer, "END"),
+                    count if count > self.engine.jobs.room() => {
+                        answer.is_error = true;
+                        return say(ctx, answer, MANY_KEYS);
+                    }
+                    _ => {}
                 }
                 let task = task_of(&Operation::Fetch(fetch));
                 for key in keys {
