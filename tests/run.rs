@@ -179,3 +179,26 @@ fn a_key_is_set_and_read_through_a_tap_interface() {
     let last = run.last_words();
     assert!(total(&last, "gateway", "kv_reads") > 0, "{last}");
 }
+
+/// Clients, gateway and memory node in one process, over frames: conf/kv-load.toml with less to do.
+#[test]
+fn clients_in_frames_verify_every_value() {
+    let conf = fs::read_to_string("conf/kv-load.toml").unwrap();
+    let conf = conf.replace("keys = 10000", "keys = 2000").replace("measure_s = 5", "measure_s = 1");
+    let mut run = Run::start("kv-load", &conf);
+    let (mut load, mut last) = (Value::Null, Value::Null);
+    while let Some(report) = run.report() {
+        if report["load"].is_object() {
+            load = report["load"].clone();
+        } else {
+            last = report;
+        }
+    }
+    assert!(load["good"] == true && load["losses"] == 0, "{load}");
+    assert!(load["requests"].as_u64() > Some(500), "{load}");
+    let count = |name| total(&last, "gateway", name);
+    assert_eq!(count("kv_server_errors"), 0, "{last}");
+    // Every place is known from the answer to the write that came first: one READ a GET.
+    assert!(count("kv_reads") >= count("kv_gets") && count("kv_gets") > 500, "{last}");
+    assert!(count("kv_bucket_reads") * 100 <= count("kv_gets"), "{last}");
+}
