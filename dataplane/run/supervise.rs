@@ -48,6 +48,24 @@ struct Plain<Q> {
     drained: bool,
 }
 
+/// What all workers had told at a time.
+struct Moved {
+    at: Time,
+    /// Frames taken from and given to ports.
+    frames: u64,
+    /// Turns of each.
+    turns: Vec<u64>,
+}
+
+impl Moved {
+    /// True if so much time lies between the two, and each worker has told of turns in it: one that takes long for its
+    /// turns tells rarely, and only seems to have nothing to do meanwhile.
+    fn is_long_after(&self, before: &Moved, ns: u64) -> bool {
+        let mut turns = self.turns.iter().zip(&before.turns);
+        self.at.since_ns(before.at) > ns && turns.all(|(now, then)| now > then)
+    }
+}
+
 /// The main lcore's work.
 pub(super) struct Supervisor<'a, D: Endpoint> {
     clock: Clock,
@@ -125,7 +143,7 @@ impl<'a, D: Endpoint> Supervisor<'a, D> {
     /// Runs until a signal, or until every finite source is done and what it made has settled; then drains, stops the
     /// workers and returns.
     pub(super) fn supervise(&mut self, signals: &Signals) {
-        let mut settled_since = None;
+        let mut quiet = None;
         let mut started = false;
         while !signals.asked() {
             self.turn(signals);
@@ -137,18 +155,9 @@ impl<'a, D: Endpoint> Supervisor<'a, D> {
                 break;
             }
             if !self.all_sources_done() {
-                settled_since = None;
-                continue;
-            }
-            let now = self.now();
-            let carried = self.frames_moved();
-            match settled_since {
-                Some((since, frames)) if frames == carried => {
-                    if now.since_ns(since) > SETTLE_NS {
-                        break;
-                    }
-                }
-                _ => settled_since = Some((now, carried)),
+                quiet = None;
+            } else if self.is_quiet(&mut quiet, SETTLE_NS) {
+                break;
             }
         }
         signals.acknowledge();
@@ -176,13 +185,23 @@ impl<'a, D: Endpoint> Supervisor<'a, D> {
         self.goal.is_some_and(|goal| self.workers.iter().map(made).sum::<u64>() >= goal)
     }
 
-    /// Frames taken from and given to ports by all workers: stands still when nothing moves.
-    fn frames_moved(&self) -> u64 {
-        let moved = |w: &WorkerPlace| {
-            let t = w.board.read();
-            t.value(Counter::RxFrames) + t.value(Counter::TxFrames) + t.value(Counter::FramesReceived)
-        };
-        self.workers.iter().map(moved).sum()
+    /// True once nothing has moved for so long. `before` is what had moved when it last did.
+    fn is_quiet(&self, before: &mut Option<Moved>, ns: u64) -> bool {
+        let now = self.moved();
+        match before {
+            Some(before) if before.frames == now.frames => now.is_long_after(before, ns),
+            _ => {
+                *before = Some(now);
+                false
+            }
+        }
+    }
+
+    fn moved(&self) -> Moved {
+        let tables: Vec<_> = self.workers.iter().map(|w| w.board.read()).collect();
+        let counts = [Counter::RxFrames, Counter::TxFrames, Counter::FramesReceived];
+        let frames = tables.iter().flat_map(|t| counts.map(|c| t.value(c))).sum();
+        Moved { at: self.now(), frames, turns: tables.iter().map(|t| t.value(Counter::Turns)).collect() }
     }
 
     /// Polls everything once, shows statistics when due, then sleeps until something is ready or a moment has passed.
@@ -244,14 +263,9 @@ impl<'a, D: Endpoint> Supervisor<'a, D> {
             p.mailbox.order(Order::Drain).ok();
         }
         self.wait_until(signals, deadline, |s| s.plain.iter().all(|p| p.drained));
-        let mut moved = self.frames_moved();
-        let mut since = self.now();
+        let mut quiet = None;
         self.wait_until(signals, deadline, |s| {
-            let now = s.frames_moved();
-            if now != moved {
-                (moved, since) = (now, s.now());
-            }
-            s.controls.is_empty() || !s.has_source() || s.now().since_ns(since) > SETTLE_NS / 4
+            s.controls.is_empty() || !s.has_source() || s.is_quiet(&mut quiet, SETTLE_NS / 4)
         });
         // Memory nodes answer until the gateways of this process have finished.
         self.controls.iter_mut().filter(|c| !c.is_memory_node()).for_each(|c| c.drain());
@@ -373,4 +387,21 @@ fn events(interest: Interest) -> libc::c_short {
     let read = if interest.read { libc::POLLIN } else { 0 };
     let write = if interest.write { libc::POLLOUT } else { 0 };
     read | write
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn moved(at_ns: u64, turns: [u64; 2]) -> Moved {
+        Moved { at: Time(at_ns), frames: 7, turns: turns.to_vec() }
+    }
+
+    #[test]
+    fn a_worker_that_tells_rarely_is_waited_for() {
+        let before = moved(1000, [256, 256]);
+        assert!(!moved(1500, [512, 512]).is_long_after(&before, 500));
+        assert!(moved(1501, [512, 512]).is_long_after(&before, 500));
+        assert!(!moved(9999, [512, 256]).is_long_after(&before, 500), "the second one is in its long turns");
+    }
 }
