@@ -75,7 +75,7 @@ fn wire(fabric: &FabricKeys, of: Subject<'_>, ledger: &mut Ledger) -> PlanQp {
 }
 
 fn reads(keys: &ReadKeys, wire: PlanQp, lane: Lane<'_>, ledger: &mut Ledger) -> PlanQp {
-    let send = ledger.number(lane.at("send_depth"), keys.send_depth, READS, 1..=MAX_DEPTH, "READs");
+    let send = ledger.number(lane.at("send_depth"), keys.send_depth, READS, 3..=MAX_DEPTH, "READs");
     let keys = CallKeys {
         send_depth: keys.send_depth,
         recv_depth: None,

@@ -2,7 +2,7 @@
 
 use super::job::{Failure, KeyAt, Outcome, Step, Task};
 use super::lookup::key_of;
-use super::{Engine, Mark, What};
+use super::{Admission, Engine, Mark, What};
 use crate::flow::PathIndex;
 use crate::memcached::rpc::{Call, put_call};
 use crate::memcached::{Command, KEY_BYTES_MAX, Operation, Parsed, parse};
@@ -39,9 +39,17 @@ impl<B: Buf, C: Copy> Engine<B, C> {
         P: Pool<Buf = B>,
     {
         let Some(job) = self.jobs.value(at) else { return };
-        let part = usize::from(job.part);
+        let (part, fetches) = (usize::from(job.part), job.fetches);
         if !self.can_call(part) {
             return self.line_up(at, |p| &mut p.to_call);
+        }
+        // The answer may bring a value of any size.
+        if fetches {
+            match self.admit_large(ctx, at) {
+                Admission::Go => {}
+                Admission::Wait => return self.line_up(at, |p| &mut p.to_call),
+                Admission::Fail => return self.finish(ctx, at, Outcome::Failed(Failure::OutOfMemory)),
+            }
         }
         let Some(message) = self.message(ctx, at) else {
             return self.line_up(at, |p| &mut p.to_call);

@@ -181,6 +181,7 @@ impl<B: Buf, C: Copy> Begin<'_, B, C> {
             probe,
             writes,
             fetches,
+            is_large: false,
             began: None,
             began_ms: 0,
             rounds: 0,

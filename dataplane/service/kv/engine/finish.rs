@@ -85,6 +85,7 @@ impl<B: Buf, C: Copy> Engine<B, C> {
         while at != NONE {
             let Some(mut job) = self.jobs.remove(at) else { break };
             at = job.sibling;
+            self.large -= usize::from(job.is_large);
             let result = std::mem::replace(&mut job.result, Outcome::Open);
             if let Outcome::Failed(failure) = result {
                 ctx.tally.add(Counter::KvServerErrors, 1);

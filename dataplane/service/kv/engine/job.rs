@@ -88,6 +88,8 @@ pub(super) enum Failure {
     Membership,
     /// The node could make no sense of it.
     Refused,
+    /// Too many large values at once.
+    OutOfMemory,
 }
 
 impl Failure {
@@ -97,6 +99,7 @@ impl Failure {
             Failure::NodeDown => "SERVER_ERROR memory node down",
             Failure::Unanswered => "SERVER_ERROR memory node lost before it answered",
             Failure::Membership => "SERVER_ERROR memory node serves another membership",
+            Failure::OutOfMemory => "SERVER_ERROR out of memory writing get response",
             Failure::Refused => "SERVER_ERROR memory node refused the operation",
         }
     }
@@ -133,6 +136,8 @@ pub(super) struct Job<B> {
     pub(super) part: u16,
     pub(super) probe: Probe,
     pub(super) writes: bool,
+    /// It holds, or may bring, a value too large for a small buffer: such are counted.
+    pub(super) is_large: bool,
     /// It is a fetch, however it is done: it has a hit or a miss.
     pub(super) fetches: bool,
     /// A lookup that is under way.

@@ -1,7 +1,7 @@
 //! GETs: one READ where the item was last seen, or both buckets of the key and then the item.
 
 use super::job::{Failure, HitInfo, KeyAt, Outcome, Place, Step, Task};
-use super::{Engine, Mark, What};
+use super::{Admission, Engine, Mark, What};
 use crate::memcached::{Command, KEY_BYTES_MAX, Parsed, parse};
 use crate::service::Context;
 use crate::service::memory::items::{bits, expires_s, seconds};
@@ -57,6 +57,18 @@ impl<B: Buf, C: Copy> Engine<B, C> {
         }
         let Some(job) = self.jobs.value(at) else { return };
         let Place { place, units, .. } = job.item;
+        if units as usize * UNIT + TAIL > ctx.pools.frames.buf_room() {
+            match self.admit_large(ctx, at) {
+                Admission::Go => {}
+                Admission::Wait => {
+                    if let Some(job) = self.jobs.value(at) {
+                        job.step = Step::Item;
+                    }
+                    return self.line_up(at, |p| &mut p.to_read);
+                }
+                Admission::Fail => return self.finish(ctx, at, Outcome::Failed(Failure::OutOfMemory)),
+            }
+        }
         let offset = place * UNIT as u64;
         let posted = self.can_read(ctx, part)
             && self.post_read(ctx, part, What::Item, at, offset, units * UNIT as u32);

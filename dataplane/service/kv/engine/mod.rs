@@ -110,6 +110,8 @@ pub struct Engine<B: Buf, C: Copy> {
     gathered: Vec<u8>,
     started: Time,
     draining: bool,
+    /// Jobs that hold a large value or may bring one.
+    large: usize,
 }
 
 impl<B: Buf, C: Copy> Engine<B, C> {
@@ -138,6 +140,7 @@ impl<B: Buf, C: Copy> Engine<B, C> {
             gathered: Vec::with_capacity(settings.value_bytes_max + 1024),
             started: Time(0),
             draining: false,
+            large: 0,
             owners,
             settings,
         }
@@ -262,6 +265,27 @@ impl<B: Buf, C: Copy> Engine<B, C> {
         (self.settings.unix_ns_at_zero + now.0) / 1_000_000
     }
 
+    /// Large values are few at a time: their buffers are those that answers of nodes arrive in, too. A quarter of these is
+    /// theirs. Beyond that a job waits, which is safe as long as its request holds no large value itself; else it fails.
+    fn admit_large<T, P>(&mut self, ctx: &Context<'_, T, P>, at: u32) -> Admission
+    where
+        T: Transport<Buf = B>,
+        P: Pool<Buf = B>,
+    {
+        let Some(job) = self.jobs.value(at) else { return Admission::Wait };
+        if job.is_large {
+            return Admission::Go;
+        }
+        if self.large < (ctx.pools.messages.capacity() / 4).max(1) {
+            job.is_large = true;
+            self.large += 1;
+            return Admission::Go;
+        }
+        let request = job.request;
+        let alone = self.requests.value(request).is_some_and(|r| r.roll.first == r.roll.last);
+        if alone { Admission::Wait } else { Admission::Fail }
+    }
+
     /// Puts a job behind the others that wait for the same.
     fn line_up(&mut self, at: u32, line: impl Fn(&mut Part) -> &mut parts::Line) {
         let Some(job) = self.jobs.value(at) else { return };
@@ -319,6 +343,17 @@ impl<B: Buf, C: Copy> Engine<B, C> {
         }
         any
     }
+}
+
+/// Whether a large value may be fetched.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Admission {
+    /// Now.
+    Go,
+    /// When others have gone.
+    Wait,
+    /// Not at all.
+    Fail,
 }
 
 /// What a completion is about.

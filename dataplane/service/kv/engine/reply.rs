@@ -1,5 +1,6 @@
 //! A reply as one chain of buffers: values where they came in, text in front of them and behind.
 
+use super::job::Failure;
 use super::request::Answer;
 use super::{Engine, Reply, Request};
 use crate::service::Context;
@@ -107,6 +108,12 @@ impl<B: Buf, C: Copy> Engine<B, C> {
         P: Pool<Buf = B>,
     {
         let Request { client, answer, .. } = request;
+        let mut answer = answer;
+        if answer.is_spoilt {
+            // Better a word than silence, if there is a buffer for it now.
+            answer = Answer { body: None, is_spoilt: false, is_error: true };
+            say(ctx, &mut answer, Failure::OutOfMemory.text());
+        }
         if let Some(body) = answer.body.filter(|_| !answer.is_spoilt) {
             ctx.tally.add(Counter::KvReplies, 1);
             self.replies.push_back(Reply { client, body, is_error: answer.is_error });

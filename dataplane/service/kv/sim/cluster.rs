@@ -57,6 +57,8 @@ pub struct Setup {
     pub unix_ns: u64,
     /// Requests that a queue pair holds.
     pub send_depth: u32,
+    /// Large buffers of a worker.
+    pub messages: usize,
     /// Small buffers of a worker.
     pub frames: usize,
     /// Of all random choices.
@@ -76,6 +78,7 @@ impl Default for Setup {
             tear: 0,
             unix_ns: EPOCH_NS,
             send_depth: 2 * DEPTH,
+            messages: 2000,
             frames: 6000,
             seed: 1,
         }

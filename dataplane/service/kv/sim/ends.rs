@@ -41,7 +41,7 @@ impl End {
         let transport: LoopTransport<HeapBuf> = device.create_worker(worker, &spec).unwrap();
         let pools = Pools {
             frames: HeapPool::new(setup.frames, 2048),
-            messages: HeapPool::new(2000, MESSAGE as usize + 512),
+            messages: HeapPool::new(setup.messages, MESSAGE as usize + 512),
             slices: HeapPool::new(64, 64),
         };
         End {

@@ -179,3 +179,22 @@ fn what_has_no_room_waits_and_nothing_else_does() {
         c.close();
     }
 }
+
+#[test]
+fn many_large_values_in_one_request_cost_that_request_alone() {
+    // A quarter of the large buffers is what values may have.
+    let mut c = Cluster::new(Setup { messages: 80, ..Setup::default() });
+    let value = "v".repeat(VALUE);
+    assert_eq!(c.say(0, &format!("set big 0 0 {VALUE}\r\n{value}\r\n")), "STORED\r\n");
+    for verb in ["get", "gat 0"] {
+        let keys = " big".repeat(30);
+        let reply = c.say(0, &format!("{verb}{keys}\r\n"));
+        assert!(reply.ends_with("SERVER_ERROR out of memory writing get response\r\n"));
+        assert_eq!(reply.matches("VALUE big").count(), 20, "{verb}");
+        // Those who ask for one at a time wait and get it.
+        (0..200).for_each(|n| c.ask(0, n, format!("{verb} big\r\n").as_bytes()));
+        assert!(c.until(|c| c.gateways[0].replies.len() == 200));
+        assert!(c.gateways[0].replies.drain(..).all(|(_, r)| r.ends_with(b"\r\nEND\r\n")));
+    }
+    c.close();
+}
