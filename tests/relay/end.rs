@@ -96,7 +96,8 @@ impl End {
             rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
         }
         let status = self.ended();
-        let (log, report) = (self.log(), self.report());
+        let report = self.reports().into_iter().rfind(Report::is_final).unwrap_or_default();
+        let log = self.log();
         assert!(status.success(), "{} ended with {status}; its log:\n{log}", self.name);
         assert!(report.is_final(), "{}: no final report", self.name);
         report
