@@ -1,4 +1,4 @@
-//! Text and messages written to the end of a buffer.
+//! Text and messages in buffers: written to the end, read in one piece.
 
 use crate::memcached::Output;
 use rdma_engine::buf::Buf;
@@ -32,13 +32,12 @@ impl<B: Buf> Output for BufOutput<'_, B> {
     }
 }
 
-/// Counts bytes.
-#[derive(Clone, Copy, Default, Debug)]
-pub struct Measure(pub usize);
-
-impl Output for Measure {
-    #[inline]
-    fn put(&mut self, bytes: &[u8]) {
-        self.0 += bytes.len();
+/// The bytes of a message, gathered if they came in pieces.
+pub fn contiguous<'m, B: Buf>(buf: &'m B, gathered: &'m mut Vec<u8>) -> &'m [u8] {
+    if buf.first().len() == buf.len() {
+        return buf.first();
     }
+    gathered.clear();
+    buf.segments().for_each(|segment| gathered.extend_from_slice(segment));
+    gathered
 }

@@ -8,7 +8,7 @@ use crate::service::Context;
 use crate::service::kv::message::{
     ANSWER_HEADER, AnswerHeader, AnswerKind, CALL_HEADER, CallHeader, CallKind, NodeCounts, membership,
 };
-use crate::service::kv::output::BufOutput;
+use crate::service::kv::output::{BufOutput, contiguous};
 use crate::stats::Counter;
 use rdma_engine::buf::{Buf, Pool, copy_out};
 use rdma_engine::transport::Transport;
@@ -328,14 +328,4 @@ fn write_header<B: Buf>(buf: &mut B, header: &AnswerHeader) {
     if let Some(room) = buf.try_unique().and_then(|bytes| bytes.get_mut(..ANSWER_HEADER)) {
         room.copy_from_slice(header.as_bytes());
     }
-}
-
-/// The bytes of a message, gathered if they came in pieces.
-fn contiguous<'m, B: Buf>(buf: &'m B, gathered: &'m mut Vec<u8>) -> &'m [u8] {
-    if buf.first().len() == buf.len() {
-        return buf.first();
-    }
-    gathered.clear();
-    buf.segments().for_each(|segment| gathered.extend_from_slice(segment));
-    gathered
 }

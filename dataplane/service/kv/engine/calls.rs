@@ -1,6 +1,6 @@
 //! What only the owner of a key can do, or what nobody else could find out: calls and their answers.
 
-use super::job::{Failure, KeyAt, Outcome, Step, Task};
+use super::job::{Failure, Outcome, Step, Task};
 use super::lookup::key_of;
 use super::{Admission, Engine, Mark, What};
 use crate::flow::PathIndex;
@@ -81,8 +81,7 @@ impl<B: Buf, C: Copy> Engine<B, C> {
         let (key, operation);
         let call = match parsed.command {
             Command::Get { fetch, .. } => {
-                let KeyAt::Frame { at, len } = key_at else { return None };
-                key = &request.frame.first()[at as usize..at as usize + usize::from(len)];
+                key = key_at.of(request.frame.first())?;
                 // What is asked for by a GET is the value.
                 operation = Operation::Fetch(fetch);
                 Call::Operation { key, operation }

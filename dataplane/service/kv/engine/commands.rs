@@ -6,7 +6,7 @@ use super::reply::{say, text};
 use super::request::{Answer, Request, Roll, Style};
 use super::slab::NONE;
 use crate::memcached::{
-    Command, Form, KEY_BYTES_MAX, Limits, Operation, Parsed, Refusal, StatsGroup, VERSION, parse, reply,
+    Command, Form, KEY_BYTES_MAX, Limits, Operation, Parsed, Refusal, VERSION, parse, reply,
 };
 use crate::service::Context;
 use crate::service::kv::order::Turn;
@@ -49,7 +49,7 @@ impl<B: Buf, C: Copy> Engine<B, C> {
         T: Transport<Buf = B>,
         P: Pool<Buf = B>,
     {
-        let limits = Limits { value_bytes_max: self.settings.value_bytes_max };
+        let limits = self.limits();
         let Request { frame, text, command_at, style, roll, answer, .. } = request;
         let frame = frame.first();
         let mut decoded = [0; KEY_BYTES_MAX];
@@ -123,17 +123,9 @@ impl<B: Buf, C: Copy> Begin<'_, B, C> {
                 answer.is_error = answer.body.is_none();
                 plain(ctx, answer, Refusal::text(refusal), quiet);
             }
-            Command::Stats(group) => self.stats(ctx, group, answer),
+            Command::Stats(group) => self.engine.say_stats(ctx, group, answer),
             Command::Quit => {}
         }
-    }
-
-    fn stats<T, P>(&mut self, ctx: &mut Context<'_, T, P>, group: StatsGroup, answer: &mut Answer<B>)
-    where
-        T: Transport<Buf = B>,
-        P: Pool<Buf = B>,
-    {
-        self.engine.say_stats(ctx, group, answer);
     }
 
     /// One partition after the other loses everything.

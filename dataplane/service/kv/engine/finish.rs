@@ -1,6 +1,6 @@
 //! The end of a job, and of a command: results become text.
 
-use super::job::{Failure, HitInfo, KeyAt, Outcome, Step};
+use super::job::{Failure, Outcome, Step};
 use super::reply::{say, text, value};
 use super::request::{Answer, Request, Style};
 use super::slab::NONE;
@@ -9,6 +9,7 @@ use crate::memcached::reply::Output;
 use crate::memcached::reply::{LINE_BYTES_MAX, TOO_LARGE, answer as put_outcome, value_line};
 use crate::memcached::{self, Command, Form, Hit, KEY_BYTES_MAX, Parsed, parse, rpc};
 use crate::service::Context;
+use crate::service::kv::output::contiguous;
 use crate::stats::Counter;
 use arrayvec::ArrayVec;
 use rdma_engine::buf::{Buf, Pool};
@@ -121,49 +122,40 @@ impl<B: Buf, C: Copy> Engine<B, C> {
         T: Transport<Buf = B>,
         P: Pool<Buf = B>,
     {
-        let KeyAt::Frame { at, len } = job.key else { return Err(Failure::Refused) };
-        let key = &frame[at as usize..at as usize + usize::from(len)];
-        let (info, buf) = match result {
-            Outcome::Hit(info, Some(buf)) => (info, buf),
-            Outcome::Answer(buf) => match self.hit_of(buf)? {
-                Some(hit) => hit,
-                None => return self.missed(ctx),
-            },
-            _ => return self.missed(ctx),
+        let key = job.key.of(frame).ok_or(Failure::Refused)?;
+        let hit = match result {
+            Outcome::Hit(hit, buf) => Some((hit, buf)),
+            Outcome::Answer(buf) => self.hit_of(buf, |_| ())?,
+            _ => None,
+        };
+        let Some((hit, buf)) = hit else {
+            ctx.tally.add(Counter::KvGetMisses, 1);
+            return Ok(());
         };
         ctx.tally.add(Counter::KvGetHits, 1);
         let mut line = Line::default();
-        value_line(&mut line, key, info.flags, info.size, cas.then_some(info.cas));
+        value_line(&mut line, key, hit.flags, hit.size, cas.then_some(hit.cas));
         value(ctx, answer, &line.0, buf);
         Ok(())
     }
 
-    fn missed<T: Transport, P>(&self, ctx: &mut Context<'_, T, P>) -> Result<(), Failure> {
-        ctx.tally.add(Counter::KvGetMisses, 1);
-        Ok(())
-    }
-
-    /// What an owner answered to a fetch: the item, and the value that the answer ends with.
-    fn hit_of(&mut self, mut buf: B) -> Result<Option<(HitInfo, B)>, Failure> {
-        let (info, len) = {
-            let bytes = self.gather(&buf);
-            match rpc::answer(bytes) {
-                Ok(memcached::Outcome::Hit(hit)) => (of_hit(&hit), hit.value.len()),
-                Ok(_) => return Ok(None),
-                Err(rpc::Malformed) => return Err(Failure::Refused),
+    /// What an owner answered: the item that was hit, and the value that the answer ends with. `other` is told of anything
+    /// else.
+    fn hit_of(
+        &mut self,
+        mut buf: B,
+        other: impl FnOnce(&memcached::Outcome<'_>),
+    ) -> Result<Option<(Hit<'static>, B)>, Failure> {
+        let outcome = rpc::answer(contiguous(&buf, &mut self.gathered));
+        let (hit, len) = match outcome.map_err(|rpc::Malformed| Failure::Refused)? {
+            memcached::Outcome::Hit(hit) => (without_value(&hit), hit.value.len()),
+            outcome => {
+                other(&outcome);
+                return Ok(None);
             }
         };
         buf.adj(buf.len() - len);
-        Ok(Some((info, buf)))
-    }
-
-    fn gather<'g>(&'g mut self, buf: &'g B) -> &'g [u8] {
-        if buf.first().len() == buf.len() {
-            return buf.first();
-        }
-        self.gathered.clear();
-        buf.segments().for_each(|segment| self.gathered.extend_from_slice(segment));
-        &self.gathered
+        Ok(Some((hit, buf)))
     }
 
     /// Any other command on one key.
@@ -181,41 +173,21 @@ impl<B: Buf, C: Copy> Engine<B, C> {
         P: Pool<Buf = B>,
     {
         let mut line = Line::default();
-        let (info, buf) = match result {
-            Outcome::Hit(info, Some(buf)) => (info, buf),
-            Outcome::Answer(buf) => {
-                let bytes = self.gather(&buf);
-                let outcome = rpc::answer(bytes).map_err(|rpc::Malformed| Failure::Refused)?;
-                let memcached::Outcome::Hit(hit) = outcome else {
-                    ctx.tally.add(Counter::KvGetMisses, u64::from(fetches));
-                    put_outcome(&mut line, form, key, &outcome);
-                    text(ctx, answer, &[&line.0]);
-                    return Ok(());
-                };
-                let (info, len) = (of_hit(&hit), hit.value.len());
-                let mut buf = buf;
-                buf.adj(buf.len() - len);
-                (info, buf)
-            }
+        let hit = match result {
+            Outcome::Hit(hit, buf) => Some((hit, buf)),
+            Outcome::Answer(buf) => self.hit_of(buf, |other| put_outcome(&mut line, form, key, other))?,
             _ => {
-                ctx.tally.add(Counter::KvGetMisses, u64::from(fetches));
                 put_outcome(&mut line, form, key, &memcached::Outcome::NotFound);
-                text(ctx, answer, &[&line.0]);
-                return Ok(());
+                None
             }
+        };
+        let Some((hit, buf)) = hit else {
+            ctx.tally.add(Counter::KvGetMisses, u64::from(fetches));
+            text(ctx, answer, &[&line.0]);
+            return Ok(());
         };
         ctx.tally.add(Counter::KvGetHits, 1);
         let has_value = matches!(form, Form::Meta(meta) if meta.value);
-        let hit = Hit {
-            value: b"",
-            size: info.size,
-            flags: info.flags,
-            cas: info.cas,
-            ttl_s: info.ttl_s,
-            idle_s: info.idle_s,
-            bits: info.bits,
-            won: info.won,
-        };
         put_outcome(&mut line, form, key, &memcached::Outcome::Hit(hit));
         if has_value {
             // The value comes between the line and the last line ending.
@@ -256,14 +228,8 @@ fn conclude_text<T, P>(
     }
 }
 
-fn of_hit(hit: &Hit<'_>) -> HitInfo {
-    HitInfo {
-        size: hit.size,
-        flags: hit.flags,
-        cas: hit.cas,
-        ttl_s: hit.ttl_s,
-        idle_s: hit.idle_s,
-        bits: hit.bits,
-        won: hit.won,
-    }
+/// What is known of an item beside its value.
+fn without_value(hit: &Hit<'_>) -> Hit<'static> {
+    let Hit { value: _, size, flags, cas, ttl_s, idle_s, bits, won } = *hit;
+    Hit { value: b"", size, flags, cas, ttl_s, idle_s, bits, won }
 }

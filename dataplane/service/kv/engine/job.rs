@@ -1,6 +1,6 @@
 //! One key of one request on its way.
 
-use crate::memcached::operation::Bits;
+use crate::memcached::Hit;
 use crate::service::kv::epochs::Began;
 use crate::store::geometry::Probe;
 
@@ -62,13 +62,23 @@ pub(super) enum KeyAt {
     None,
 }
 
+impl KeyAt {
+    /// The key in a frame, if it is there.
+    pub(super) fn of(self, frame: &[u8]) -> Option<&[u8]> {
+        match self {
+            KeyAt::Frame { at, len } => frame.get(at as usize..at as usize + usize::from(len)),
+            KeyAt::Encoded | KeyAt::None => None,
+        }
+    }
+}
+
 /// What came of a job.
 #[derive(Debug)]
 pub(super) enum Outcome<B> {
     /// Still under way.
     Open,
-    /// The value, exactly, and what is known of the item.
-    Hit(HitInfo, Option<B>),
+    /// What is known of the item, and its value.
+    Hit(Hit<'static>, B),
     /// The answer of the owner: an outcome behind an answer's header.
     Answer(B),
     /// There is no item.
@@ -103,18 +113,6 @@ impl Failure {
             Failure::Refused => "SERVER_ERROR memory node refused the operation",
         }
     }
-}
-
-/// What is known of an item beside its value.
-#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
-pub(super) struct HitInfo {
-    pub(super) size: u32,
-    pub(super) flags: u32,
-    pub(super) cas: u64,
-    pub(super) ttl_s: Option<u32>,
-    pub(super) idle_s: u32,
-    pub(super) bits: Bits,
-    pub(super) won: bool,
 }
 
 /// One key of one request.

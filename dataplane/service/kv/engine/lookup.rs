@@ -1,9 +1,10 @@
 //! GETs: one READ where the item was last seen, or both buckets of the key and then the item.
 
-use super::job::{Failure, HitInfo, KeyAt, Outcome, Place, Step, Task};
+use super::job::{Failure, Outcome, Place, Step, Task};
 use super::{Admission, Engine, Mark, What};
-use crate::memcached::{Command, KEY_BYTES_MAX, Parsed, parse};
+use crate::memcached::{Command, Hit, KEY_BYTES_MAX, Parsed, parse};
 use crate::service::Context;
+use crate::service::kv::output::contiguous;
 use crate::service::memory::items::{bits, expires_s, seconds};
 use crate::stats::Counter;
 use crate::store::layout::{Location, UNIT};
@@ -294,7 +295,7 @@ impl<B: Buf, C: Copy> Engine<B, C> {
                 }
                 self.locations.found(hash, part as u16, found.location);
                 let value = cut_out(buf, &found);
-                self.finish(ctx, at, Outcome::Hit(info(&found, seconds(now_ms)), Some(value)));
+                self.finish(ctx, at, Outcome::Hit(info(&found, seconds(now_ms)), value));
             }
             Verdict::Expired => {
                 self.locations.forget(hash);
@@ -315,24 +316,19 @@ impl<B: Buf, C: Copy> Engine<B, C> {
         let limits = self.limits();
         let Some(request) = self.requests.value(request) else { return Verdict::Torn };
         let mut decoded = [0; KEY_BYTES_MAX];
-        let key = match key {
-            KeyAt::Frame { at, len } => &request.frame.first()[at as usize..at as usize + usize::from(len)],
-            _ => match parse(request.command(), &mut decoded, &limits) {
+        let key = match key.of(request.frame.first()) {
+            Some(key) => key,
+            None => match parse(request.command(), &mut decoded, &limits) {
                 Parsed::Request(r) => key_of(&r.command),
                 _ => b"",
             },
         };
         let wanted = Wanted { key, place: item.place, units: item.units, seq: item.seq };
-        if buf.segment_count() == 1 {
-            return judge(&node.secrets, &wanted, &[buf.first()], times);
-        }
-        if buf.segment_count() <= PIECES && buf.first().len() >= UNIT {
+        if (2..=PIECES).contains(&buf.segment_count()) && buf.first().len() >= UNIT {
             let pieces: ArrayVec<&[u8], PIECES> = buf.segments().collect();
             return judge(&node.secrets, &wanted, &pieces, times);
         }
-        self.gathered.clear();
-        buf.segments().for_each(|s| self.gathered.extend_from_slice(s));
-        judge(&node.secrets, &wanted, &[&self.gathered], times)
+        judge(&node.secrets, &wanted, &[contiguous(buf, &mut self.gathered)], times)
     }
 }
 
@@ -355,9 +351,10 @@ fn cut_out<B: Buf>(mut buf: B, found: &Found) -> B {
     buf
 }
 
-fn info(found: &Found, now_s: u32) -> HitInfo {
+fn info(found: &Found, now_s: u32) -> Hit<'static> {
     let expires = expires_s(found.life);
-    HitInfo {
+    Hit {
+        value: b"",
         size: found.value_len as u32,
         flags: found.flags,
         cas: found.cas,
