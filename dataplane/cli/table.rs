@@ -1,5 +1,7 @@
 //! Columns of text.
 
+use crate::stats::grouped_by;
+
 /// Rows under a heading; columns are as wide as their longest cell.
 #[derive(Debug)]
 pub(super) struct Table {
@@ -51,15 +53,7 @@ impl Table {
 
 /// A number with its thousands apart: `65 536`.
 pub(super) fn grouped(number: impl Into<u64>) -> String {
-    let digits = number.into().to_string();
-    let mut text = String::new();
-    for (position, digit) in digits.chars().enumerate() {
-        if position != 0 && (digits.len() - position).is_multiple_of(3) {
-            text.push(' ');
-        }
-        text.push(digit);
-    }
-    text
+    grouped_by(' ', number.into())
 }
 
 #[cfg(test)]

@@ -8,6 +8,7 @@
 
 use super::slot::{Place, Slot};
 use crate::flow::PathIndex;
+use crate::service::kv::link::Lane;
 use rdma_engine::cm::{Agreement, Offer};
 use rdma_engine::mem::Access;
 use rdma_engine::qp::{InitAttr, QpSpec};
@@ -15,9 +16,9 @@ use rdma_engine::qp::{InitAttr, QpSpec};
 /// Lanes between a gateway worker and a node worker.
 pub const KV_LANES: usize = 2;
 /// The lane of READs: nothing is ever received on it.
-pub const READ_LANE: u16 = 0;
+pub const READ_LANE: u16 = Lane::Read as u16;
 /// The lane of calls and their answers.
-pub const CALL_LANE: u16 = 1;
+pub const CALL_LANE: u16 = Lane::Call as u16;
 
 /// What the queue pairs of one lane are made with.
 #[derive(Clone, Copy, Debug)]

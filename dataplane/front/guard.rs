@@ -6,7 +6,6 @@
 use super::FrontDrop;
 use crate::config::InterfaceAddress;
 use rdma_engine::cm::Cidr;
-use rdma_engine::types::Time;
 use std::net::{IpAddr, Ipv4Addr};
 
 /// UDP ports at or above 1024 at which services answer strangers: databases, games, discovery, tunnels, voice, cameras.
@@ -78,36 +77,11 @@ fn is_broadcast(own: &InterfaceAddress, remote: IpAddr) -> bool {
         && matches!(ip & host_bits, bits if bits == 0 || bits == host_bits)
 }
 
-/// A token bucket: so many a second, and as many at once after a second of silence.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Rate {
-    /// Price of one, in nanoseconds of waiting; `None` if there is none to be had.
-    price_ns: Option<u64>,
-    saved_ns: u64,
-    seen: Time,
-}
-
-const SECOND_NS: u64 = 1_000_000_000;
-
-impl Rate {
-    pub(super) fn new(per_second: u32, now: Time) -> Self {
-        let price_ns = SECOND_NS.checked_div(per_second.into());
-        Rate { price_ns, saved_ns: SECOND_NS, seen: now }
-    }
-
-    /// Takes one, if there is one.
-    pub(super) fn take(&mut self, now: Time) -> bool {
-        self.saved_ns = self.saved_ns.saturating_add(now.since_ns(self.seen)).min(SECOND_NS);
-        self.seen = self.seen.max(now);
-        let left = self.price_ns.and_then(|price| self.saved_ns.checked_sub(price));
-        self.saved_ns = left.unwrap_or(self.saved_ns);
-        left.is_some()
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use rdma_engine::cm::Budget;
+    use rdma_engine::types::Time;
 
     fn guard(allow: &[&str]) -> Guard {
         let subnets = ["192.0.2.1/24", "198.51.100.9/31", "2001:db8::1/64"].map(|a| a.parse().unwrap());
@@ -170,12 +144,13 @@ mod tests {
 
     #[test]
     fn a_rate_is_kept_in_any_second() {
-        let mut rate = Rate::new(10, Time(5));
-        let taken = |rate: &mut Rate, now| (0..100).filter(|_| rate.take(now)).count();
+        const SECOND_NS: u64 = 1_000_000_000;
+        let mut rate = Budget::new(Time(5), 10);
+        let taken = |rate: &mut Budget, now| (0..100).filter(|_| rate.take(now)).count();
         assert_eq!(taken(&mut rate, Time(5)), 10);
         assert_eq!(taken(&mut rate, Time(5 + SECOND_NS / 5)), 2);
         assert_eq!(taken(&mut rate, Time(3)), 0, "time does not go back");
         assert_eq!(taken(&mut rate, Time(100 * SECOND_NS)), 10);
-        assert!(!Rate::new(0, Time(0)).take(Time(SECOND_NS)));
+        assert!(!Budget::new(Time(0), 0).take(Time(SECOND_NS)));
     }
 }

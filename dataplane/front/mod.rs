@@ -34,8 +34,9 @@ pub use settings::{FrontSettings, ReassemblySettings, TxChecksums};
 
 use crate::host::Host;
 use arrayvec::ArrayVec;
-use guard::{Guard, Rate};
+use guard::Guard;
 use local::Local;
+use rdma_engine::cm::Budget;
 use rdma_engine::types::Time;
 use reassembly::Reassembly;
 use send::{Layout, Reply};
@@ -52,7 +53,7 @@ pub struct Front<B> {
     host: Host,
     locals: Box<[Local]>,
     guard: Guard,
-    errors: Rate,
+    errors: Budget,
     port: u16,
     layout: Layout,
     reassembly: Reassembly<B>,
@@ -77,7 +78,7 @@ impl<B: PortBuf> Front<B> {
         Front {
             locals: addresses.iter().map(|own| Local::new(own.address, &settings)).collect(),
             guard: Guard::new(settings.allow.clone(), addresses.clone(), settings.port),
-            errors: Rate::new(settings.errors_per_second, now),
+            errors: Budget::new(now, settings.errors_per_second),
             port: settings.port,
             layout: Layout { segments_max: settings.segments_max.max(1), copybreak: settings.copybreak },
             reassembly: Reassembly::new(settings.reassembly, packet_bytes_max),

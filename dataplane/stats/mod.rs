@@ -19,4 +19,5 @@ pub mod telemetry;
 
 pub use counter::Counter;
 pub use drop_reason::DropReason;
+pub(crate) use rate::grouped_by;
 pub use tally::{Board, Snapshot, Tally};

@@ -81,11 +81,16 @@ pub(super) fn three_digits(value: f64) -> String {
 
 /// A total with a comma before every third digit.
 pub(super) fn grouped(n: u64) -> String {
+    grouped_by(',', n)
+}
+
+/// A number with `mark` between its thousands.
+pub(crate) fn grouped_by(mark: char, n: u64) -> String {
     let digits = n.to_string();
     let mut out = String::with_capacity(digits.len() * 4 / 3);
     for (i, digit) in digits.chars().enumerate() {
         if i > 0 && (digits.len() - i).is_multiple_of(3) {
-            out.push(',');
+            out.push(mark);
         }
         out.push(digit);
     }

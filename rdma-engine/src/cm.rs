@@ -36,8 +36,8 @@ mod tlv;
 pub use allow::{AllowList, Cidr, CidrError, admit};
 pub use auth::{Auth, KeyError, PresharedKey};
 pub use driver::{
-    CmError, Connector, ConnectorConfig, ConnectorEvent, Interest, Listener, ListenerConfig, ListenerEvent,
-    ListenerStats, SessionId,
+    Budget, CmError, Connector, ConnectorConfig, ConnectorEvent, Interest, Listener, ListenerConfig,
+    ListenerEvent, ListenerStats, SessionId,
 };
 #[doc(hidden)]
 pub use fuzz::fuzz_session;

@@ -198,15 +198,7 @@ fn flows(n: u32) -> String {
 
 /// A number with its thousands apart.
 fn grouped(number: u64) -> String {
-    let digits = number.to_string();
-    let mut text = String::new();
-    for (position, digit) in digits.chars().enumerate() {
-        if position != 0 && (digits.len() - position).is_multiple_of(3) {
-            text.push(' ');
-        }
-        text.push(digit);
-    }
-    text
+    crate::stats::grouped_by(' ', number)
 }
 
 #[cfg(test)]

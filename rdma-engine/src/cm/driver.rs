@@ -20,6 +20,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use thiserror::Error;
 
 pub use backoff::Backoff;
+pub use budget::Budget;
 pub use connector::{Connector, ConnectorConfig, ConnectorEvent};
 pub use listener::{Listener, ListenerConfig, ListenerEvent, ListenerStats};
 

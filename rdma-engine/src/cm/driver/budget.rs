@@ -1,9 +1,10 @@
-//! How many refusals a second are worth an answer.
+//! How many answers a second somebody is worth who may not be worth any.
 
 use crate::types::Time;
 
 /// A bucket of tokens that fills with time.
-pub(super) struct Budget {
+#[derive(Clone, Debug)]
+pub struct Budget {
     per_s: u64,
     /// Tokens times 10^9.
     filled: u64,
@@ -14,12 +15,12 @@ const TOKEN: u64 = 1_000_000_000;
 
 impl Budget {
     /// `per_s` tokens a second, and as many at once after a quiet second.
-    pub(super) fn new(now: Time, per_s: u32) -> Self {
+    pub fn new(now: Time, per_s: u32) -> Self {
         Budget { per_s: u64::from(per_s), filled: u64::from(per_s) * TOKEN, at: now }
     }
 
     /// Takes a token if there is one.
-    pub(super) fn take(&mut self, now: Time) -> bool {
+    pub fn take(&mut self, now: Time) -> bool {
         let full = self.per_s * TOKEN;
         self.filled = self.filled.saturating_add(now.since_ns(self.at).saturating_mul(self.per_s)).min(full);
         self.at = self.at.max(now);
