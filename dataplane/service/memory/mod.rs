@@ -64,6 +64,8 @@ pub struct MemoryNode<B: Buf> {
     starved_since: Option<Time>,
     chores: Chores,
     draining: bool,
+    /// A seat may have answers that could not be sent yet.
+    has_unsent: bool,
 }
 
 impl<B: Buf> MemoryNode<B> {
@@ -79,6 +81,7 @@ impl<B: Buf> MemoryNode<B> {
             chores: Chores::new(&writer),
             owners: Owners::default(),
             draining: false,
+            has_unsent: false,
             settings,
             writer,
         }
@@ -161,8 +164,11 @@ impl<T: Transport, P: Pool<Buf = T::Buf>> Service<T, P> for MemoryNode<T::Buf> {
         // Nobody sends frames to a memory node.
         burst.clear();
         let mut any = false;
-        for at in 0..self.seats.len() {
-            any |= self.send_unsent(ctx, at);
+        if std::mem::take(&mut self.has_unsent) {
+            for at in 0..self.seats.len() {
+                any |= self.send_unsent(ctx, at);
+                self.has_unsent |= self.seats[at].has_unsent();
+            }
         }
         if self.chores.is_any() {
             any |= self.go_on(ctx);

@@ -48,6 +48,10 @@ impl<B: Buf> Seat<B> {
         self.state == State::Up
     }
 
+    pub(super) fn has_unsent(&self) -> bool {
+        !self.unsent.is_empty()
+    }
+
     pub(super) fn is_down<T: Transport<Buf = B>>(&self, transport: &T) -> bool {
         let gone = |link: &KvLink| transport.in_flight(link.qp) == 0;
         matches!(self.state, State::Dying(_)) && self.link.as_ref().is_some_and(gone)
@@ -155,6 +159,7 @@ impl<B: Buf> MemoryNode<B> {
         if self.seats[at].is_up() {
             self.seats[at].unsent.push_back(answer);
             self.send_unsent(ctx, at);
+            self.has_unsent |= self.seats[at].has_unsent();
         }
     }
 

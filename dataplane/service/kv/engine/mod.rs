@@ -110,6 +110,8 @@ pub struct Engine<B: Buf, C: Copy> {
     gathered: Vec<u8>,
     started: Time,
     draining: bool,
+    /// A partition may have jobs that wait in a line.
+    has_waiting: bool,
     /// Jobs that hold a large value or may bring one.
     large: usize,
 }
@@ -140,6 +142,7 @@ impl<B: Buf, C: Copy> Engine<B, C> {
             gathered: Vec::with_capacity(settings.value_bytes_max + 1024),
             started: Time(0),
             draining: false,
+            has_waiting: false,
             large: 0,
             owners,
             settings,
@@ -202,10 +205,14 @@ impl<B: Buf, C: Copy> Engine<B, C> {
         T: Transport<Buf = B>,
         P: Pool<Buf = B>,
     {
+        if !std::mem::take(&mut self.has_waiting) {
+            return false;
+        }
         let mut any = false;
         for part in 0..self.parts.len() {
-            if !self.parts[part].to_read.is_empty() || !self.parts[part].to_call.is_empty() {
+            if self.parts[part].has_waiting() {
                 any |= self.go_on_part(ctx, part);
+                self.has_waiting |= self.parts[part].has_waiting();
             }
         }
         if any {
@@ -291,6 +298,7 @@ impl<B: Buf, C: Copy> Engine<B, C> {
         let Some(job) = self.jobs.value(at) else { return };
         job.next = NONE;
         let part = usize::from(job.part);
+        self.has_waiting = true;
         let line = line(&mut self.parts[part]);
         let last = std::mem::replace(&mut line.last, at);
         if last == NONE {

@@ -89,6 +89,11 @@ pub(super) struct Part {
 }
 
 impl Part {
+    /// True if jobs wait in a line.
+    pub(super) fn has_waiting(&self) -> bool {
+        !self.to_read.is_empty() || !self.to_call.is_empty()
+    }
+
     pub(super) fn new() -> Self {
         Part {
             read: None,
