@@ -202,3 +202,99 @@ fn clients_in_frames_verify_every_value() {
     assert!(count("kv_reads") >= count("kv_gets") && count("kv_gets") > 500, "{last}");
     assert!(count("kv_bucket_reads") * 100 <= count("kv_gets"), "{last}");
 }
+
+/// A gateway and three memory nodes, two of which share the keys at first.
+const THREE_NODES: &str = r#"
+poll = "adaptive"
+[eal]
+lcores = "0@0,1@0"
+[[link]]
+name = "clients"
+ports = ["asks", "answers"]
+mtu = 4200
+[fabric]
+transport = "loopback"
+[[node]]
+name = "load"
+service = "load"
+ports = ["asks"]
+[node.load]
+addresses = ["198.51.100.2/24"]
+server = "198.51.100.1:11211"
+keys = 2000
+value_bytes = 200
+measure_s = 40
+[[node]]
+name = "gateway"
+service = "kv"
+ports = ["answers"]
+[node.kv]
+addresses = ["198.51.100.1/24"]
+nodes = ["one", "two"]
+generation = 1
+node_workers_max = 1
+[service.memory]
+arena_bytes = 16777216
+seats = 1
+gateway_workers_max = 1
+[[node]]
+name = "one"
+service = "memory"
+[[node]]
+name = "two"
+service = "memory"
+[[node]]
+name = "three"
+service = "memory"
+"#;
+
+/// SIGHUP: a node comes, what cannot change is refused by name, a node goes; clients verify every value meanwhile.
+#[test]
+fn memory_nodes_come_and_go_by_a_reload() {
+    let mut run = Run::start("kv-reload", THREE_NODES);
+    let path = run.conf().to_owned();
+    let text = fs::read_to_string(&path).unwrap();
+    let again = |run: &Run, from: &str, to: &str| {
+        fs::write(&path, text.replace(from, to)).unwrap();
+        run.signal("-HUP");
+    };
+    let up = |nodes: u64| move |report: &Value| total(report, "gateway", "kv_nodes_up") == nodes;
+    let served = |node: &'static str| move |report: &Value| total(report, node, "kv_calls_served") > 100;
+    run.wait_for("both nodes", |r| up(2)(r) && served("one")(r) && served("two")(r));
+    let list = "nodes = [\"one\", \"two\"]\ngeneration = 1";
+
+    again(&run, list, "nodes = [\"one\", \"three\", \"two\"]\ngeneration = 2");
+    run.wait_for("the third node", |r| up(3)(r) && served("three")(r));
+
+    for (from, to, line) in [
+        ("seats = 1", "seats = 2", "service.memory.seats = 2: cannot change while everything runs"),
+        (list, "nodes = [\"one\"]\ngeneration = 2", "set generation = 3 here"),
+        (list, "nodes = [\"one\"\ngeneration = 3", "not taken over"),
+        ("keys = 2000", "keyz = 2000", "did you mean `keys`?"),
+    ] {
+        again(&run, from, to);
+        run.wait_for_log(line);
+    }
+    let report = run.report().unwrap();
+    assert!(up(3)(&report), "{report}");
+
+    again(&run, list, "nodes = [\"three\", \"two\"]\ngeneration = 3");
+    run.wait_for("the first node to leave", |report| {
+        let paths = report["paths"].as_array().unwrap();
+        let of = |node: &str| paths.iter().filter(|p| p["node"] == node && p["state"] == "up").count();
+        up(2)(report) && of("one") == 0 && of("gateway") == 4
+    });
+    run.ask_to_end();
+    let (mut load, mut last) = (Value::Null, Value::Null);
+    while let Some(report) = run.report() {
+        if report["load"].is_object() {
+            load = report["load"].clone();
+        } else {
+            last = report;
+        }
+    }
+    let log = run.log();
+    assert!(load["good"] == true && load["requests"].as_u64() > Some(500), "{load}\n{log}");
+    assert_eq!(last["unclean"], serde_json::json!([]), "{log}");
+    assert!(log.contains("one has left"), "{log}");
+}

@@ -144,7 +144,7 @@ fn child(conf: &Path) -> ExitCode {
         }
     };
     let watcher = std::thread::spawn(watch);
-    let ended = run(&file, plan);
+    let ended = run(&file, &[], plan);
     let watched = watcher.join().unwrap();
     match ended.map_err(|e| e.to_string()).and(watched) {
         Ok(()) => ExitCode::SUCCESS,

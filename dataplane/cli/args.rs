@@ -47,6 +47,10 @@ Exit codes:
   1  the configuration was refused (one line per problem), or the command failed
   2  the command line was not understood
 
+Signals:
+  SIGHUP   read the configuration again: gateways take another list of memory nodes
+  SIGUSR1  write flight records (fabric.soft.flight_records)
+
 Environment:
   ISTHMUS_LOG  log filter such as `debug` or `isthmus::plan=trace,dpdk=warn`;
                logs go to standard error";

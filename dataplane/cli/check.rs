@@ -241,7 +241,10 @@ fn gateway_facts(kv: &PlanKv) -> Vec<(&'static str, String)> {
     vec![
         ("clients", format!("{} UDP port {}{vlan}, from {from}", addresses.join(" "), kv.port)),
         ("replies", format!("datagrams of {} bytes, MTU {}", kv.datagram_bytes, kv.mtu)),
-        ("memory nodes", format!("{}; list number {}", kv.nodes.join(" "), kv.generation)),
+        (
+            "memory nodes",
+            format!("{}; list number {}, room for {} nodes", kv.nodes.join(" "), kv.generation, kv.nodes_max),
+        ),
         (
             "limits",
             format!(

@@ -95,7 +95,7 @@ fn run(conf: &Path, eal: &[String]) -> u8 {
     for warning in &plan.warnings {
         tracing::warn!("{}", file.locate(warning));
     }
-    match crate::run::run(&file, plan) {
+    match crate::run::run(&file, eal, plan) {
         Ok(()) => OK,
         Err(error) => complain(FAILED, &error),
     }

@@ -147,6 +147,29 @@ impl ConfigFile {
         }
     }
 
+    /// Keys that are set otherwise than in `before`, or only in one of the two, in the order of this file and then of the
+    /// other one.
+    pub fn changed_keys(&self, before: &Self) -> Vec<KeyPath> {
+        let text = |file: &Self, path: &KeyPath| {
+            let span = file.places.get(path)?.value.clone();
+            Some(file.text.get(span).unwrap_or_default().trim().to_owned())
+        };
+        // What is changed in a table is changed in one of its keys; a list of plain values is one value.
+        let is_key = |step: &Segment| matches!(step, Segment::Key(_));
+        let is_leaf = |file: &Self, path: &KeyPath| {
+            let below =
+                file.places.range(path.clone()..).take_while(|(below, _)| below.0.starts_with(&path.0));
+            path.0.last().is_some_and(is_key)
+                && !below.into_iter().any(|(below, _)| below.0[path.0.len()..].iter().any(is_key))
+        };
+        let mut changed: Vec<&KeyPath> = self.places.keys().filter(|path| is_leaf(self, path)).collect();
+        changed.retain(|path| text(self, path) != text(before, path));
+        changed.sort_by_key(|path| self.places.get(path).map(|place| place.key.start));
+        let gone =
+            before.places.keys().filter(|path| is_leaf(before, path) && !self.places.contains_key(path));
+        changed.into_iter().chain(gone).cloned().collect()
+    }
+
     /// Key files are meant relative to the configuration file.
     fn with_key_paths(&self, mut plan: Plan) -> Plan {
         for node in &mut plan.nodes {

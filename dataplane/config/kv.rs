@@ -20,6 +20,8 @@ pub struct KvKeys {
     pub datagram_bytes: Option<u32>,
     /// Memory nodes: names of nodes of this file, or "host:port" of others.
     pub nodes: Option<Vec<String>>,
+    /// Memory nodes that the list may have after a reload.
+    pub nodes_max: Option<u32>,
     /// Number of this list of memory nodes; a higher one replaces a lower one everywhere.
     pub generation: Option<u32>,
     /// Workers that one memory node may have.
@@ -95,6 +97,7 @@ impl KvKeys {
             allow: own.allow.or(base.allow),
             datagram_bytes: own.datagram_bytes.or(base.datagram_bytes),
             nodes: own.nodes.or(base.nodes),
+            nodes_max: own.nodes_max.or(base.nodes_max),
             generation: own.generation.or(base.generation),
             node_workers_max: own.node_workers_max.or(base.node_workers_max),
             locations: own.locations.or(base.locations),

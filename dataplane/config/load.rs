@@ -24,8 +24,8 @@ pub struct LoadKeys {
     pub key_bytes: Option<u32>,
     /// Bytes of a value.
     pub value_bytes: Option<u32>,
-    /// Weights of reads and writes.
-    pub ratio: Option<[u32; 2]>,
+    /// Weights of reads and writes: two numbers.
+    pub ratio: Option<Vec<u32>>,
     /// Exponent of Zipf's law that keys are chosen by; 0 = all alike.
     pub zipf: Option<f64>,
     /// Requests a second of the whole node; 0 = as many as are answered.
@@ -34,6 +34,8 @@ pub struct LoadKeys {
     pub warm_up_s: Option<u32>,
     /// Seconds of the measurement.
     pub measure_s: Option<u32>,
+    /// Requests of the whole node after which the measurement ends earlier; 0 = none.
+    pub requests: Option<u64>,
 }
 
 impl LoadKeys {
@@ -56,6 +58,7 @@ impl LoadKeys {
             rate: own.rate.or(base.rate),
             warm_up_s: own.warm_up_s.or(base.warm_up_s),
             measure_s: own.measure_s.or(base.measure_s),
+            requests: own.requests.or(base.requests),
         }
     }
 }

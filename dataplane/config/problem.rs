@@ -52,6 +52,12 @@ impl KeyPath {
         Some(Self(rest.to_vec()))
     }
 
+    /// True if its last steps are these keys.
+    pub fn ends_with(&self, keys: &[&str]) -> bool {
+        let mut steps = self.0.iter().rev();
+        keys.iter().rev().all(|key| matches!(steps.next(), Some(Segment::Key(step)) if step == key))
+    }
+
     /// True for keys whose value must never be shown.
     pub fn is_secret(&self) -> bool {
         matches!(self.0.last(), Some(Segment::Key(key)) if key == "key")

@@ -41,9 +41,9 @@ pub enum Layout {
         /// Of each worker.
         qps_per_worker: usize,
     },
-    /// A gateway with this many memory nodes.
+    /// A gateway with up to this many memory nodes.
     Gateway {
-        /// Memory nodes.
+        /// Memory nodes at most.
         nodes: usize,
         /// Workers that each of them may have.
         node_workers_max: usize,

@@ -14,6 +14,8 @@ pub enum Line {
     Listen(Box<Listener>),
     /// We go to the peer.
     Connect(Box<Connector>, SocketAddr),
+    /// There is no peer.
+    Nobody,
 }
 
 /// Something happened on the line.
@@ -33,6 +35,7 @@ impl Line {
         match self {
             Line::Listen(l) => l.poll(now),
             Line::Connect(c, _) => c.poll(now),
+            Line::Nobody => {}
         }
     }
 
@@ -47,6 +50,7 @@ impl Line {
                 let e = c.next_event()?;
                 Some(LineEvent { session: e.session, peer: peer.ip(), event: e.event })
             }
+            Line::Nobody => None,
         }
     }
 
@@ -55,6 +59,7 @@ impl Line {
         match self {
             Line::Listen(l) => l.offer(now, session, offer),
             Line::Connect(c, _) => c.offer(now, session, offer),
+            Line::Nobody => Ok(()),
         }
     }
 
@@ -63,6 +68,7 @@ impl Line {
         match self {
             Line::Listen(l) => l.local_ready(now, session),
             Line::Connect(c, _) => c.local_ready(now, session),
+            Line::Nobody => {}
         }
     }
 
@@ -71,6 +77,7 @@ impl Line {
         match self {
             Line::Listen(l) => l.goodbye(now, session, reason, totals),
             Line::Connect(c, _) => c.goodbye(now, session, reason, totals),
+            Line::Nobody => {}
         }
     }
 
@@ -79,6 +86,7 @@ impl Line {
         match self {
             Line::Listen(l) => l.refuse(now, session, refusal),
             Line::Connect(c, _) => c.refuse(now, session, refusal),
+            Line::Nobody => {}
         }
     }
 
@@ -87,6 +95,7 @@ impl Line {
         match self {
             Line::Listen(l) => l.drain(),
             Line::Connect(c, _) => c.stop(),
+            Line::Nobody => {}
         }
     }
 
@@ -95,6 +104,7 @@ impl Line {
         match self {
             Line::Listen(l) => l.fds(),
             Line::Connect(c, _) => c.fds(),
+            Line::Nobody => vec![],
         }
     }
 
@@ -103,6 +113,7 @@ impl Line {
         match self {
             Line::Listen(l) => l.next_timeout(),
             Line::Connect(c, _) => c.next_timeout(),
+            Line::Nobody => None,
         }
     }
 }

@@ -63,6 +63,10 @@ pub struct Link<Q> {
     pub(super) holder: Option<String>,
     /// When its last session was over.
     pub(super) left_at: Time,
+    /// The memory node that a gateway goes to by this link, as its file names it.
+    pub(super) listed: Option<String>,
+    /// It is not in the list any more, and let go as soon as nothing needs it.
+    pub(super) leaves: bool,
 }
 
 impl<Q> Link<Q> {
@@ -76,6 +80,8 @@ impl<Q> Link<Q> {
             met_workers: None,
             holder: None,
             left_at: Time(0),
+            listed: None,
+            leaves: false,
         }
     }
 

@@ -7,6 +7,7 @@
 //! | `layout` | which queue pairs there are, and in which order they are offered |
 //! | `line` | the TCP side: a listener or a connector |
 //! | `session`, `bring_up` | from a session to queue pairs at the workers, and back |
+//! | `relist` | other memory nodes for a gateway |
 //! | `endpoint` | what is asked of a device |
 
 mod bring_up;
@@ -15,6 +16,7 @@ pub mod layout;
 pub mod line;
 pub mod link;
 pub mod node;
+mod relist;
 mod session;
 pub mod slot;
 #[cfg(test)]

@@ -4,6 +4,7 @@ use super::endpoint::{Endpoint, FabricAction};
 use super::layout::{LaneSettings, Layout};
 use super::line::Line;
 use super::link::Link;
+use super::relist::Coming;
 use super::slot::Place;
 use crate::flow::PathIndex;
 use crate::service::relay::PathEnd;
@@ -40,24 +41,30 @@ pub struct NodeControl<'d, D: Endpoint> {
     owners: Vec<Vec<(usize, usize)>>,
     drained: Vec<bool>,
     pub(super) draining: bool,
+    /// A list of memory nodes that the workers have not been told yet.
+    pub(super) coming: Option<Coming>,
 }
 
 impl<'d, D: Endpoint> NodeControl<'d, D> {
     /// A node that has met nobody yet.
     ///
     /// # Panics
-    /// Unless there is one line, or one for each memory node of a gateway.
+    /// Without a line.
     pub fn new(
         settings: NodeSettings,
         device: &'d D,
-        lines: Vec<Line>,
+        mut lines: Vec<Line>,
         mailboxes: Vec<Arc<Mailbox<D::Qp>>>,
     ) -> Self {
         let (layout, workers) = (settings.layout, mailboxes.len());
         let line_of = |link: usize| if matches!(layout, Layout::Gateway { .. }) { link } else { 0 };
         let links: Vec<Link<D::Qp>> =
             (0..layout.links()).map(|at| Link::new(layout, at, line_of(at), workers)).collect();
-        assert!(links.iter().all(|l| l.line < lines.len()), "a line for each peer to connect to");
+        assert!(!lines.is_empty(), "a line to some peer");
+        // Links of a gateway that no memory node has yet.
+        lines.resize_with(lines.len().max(links.iter().map(|l| l.line + 1).max().unwrap_or(0)), || {
+            Line::Nobody
+        });
         let mut owners = vec![vec![(0, 0); layout.paths_per_worker()]; workers];
         for (at, link) in links.iter().enumerate() {
             for (n, place) in link.places.iter().enumerate() {
@@ -74,6 +81,7 @@ impl<'d, D: Endpoint> NodeControl<'d, D> {
             mailboxes,
             owners,
             draining: false,
+            coming: None,
         }
     }
 
@@ -96,7 +104,9 @@ impl<'d, D: Endpoint> NodeControl<'d, D> {
 
     /// True while every peer that the node goes to is there. Those that come to a memory node come when they like.
     pub fn is_established(&self) -> bool {
-        self.is_memory_node() || self.links.iter().all(Link::is_established)
+        let is_gateway = matches!(self.settings.layout, Layout::Gateway { .. });
+        let needed = |l: &&Link<D::Qp>| !is_gateway || (l.listed.is_some() && !l.leaves);
+        self.is_memory_node() || self.links.iter().filter(needed).all(Link::is_established)
     }
 
     /// True for a node that others come to for its memory.
@@ -129,7 +139,9 @@ impl<'d, D: Endpoint> NodeControl<'d, D> {
         for link in 0..self.links.len() {
             self.retry_offer(now, link);
             self.finish_leaving(now, link);
+            self.let_go(now, link);
         }
+        self.deliver_list(now);
         self.give_up_when_drained();
         self.deliver_orders();
     }
@@ -246,7 +258,7 @@ impl<'d, D: Endpoint> NodeControl<'d, D> {
                 }
                 self.note_down(now, link, qpn, end);
             }
-            Report::Finished => {}
+            Report::Finished | Report::Relisted(_) => {}
             Report::Drained => self.drained[worker] = true,
         }
     }

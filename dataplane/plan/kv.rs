@@ -15,6 +15,7 @@ use crate::config::{Config, InterfaceAddress, KvKeys};
 use crate::control::KV_LANES;
 use crate::memcached::rpc::CALL_BYTES_MAX;
 use crate::service::kv::engine::{MOST_JOBS, REQUEST_JOBS};
+use crate::service::kv::message::MOST_NODES;
 use crate::store::geometry::{self, Geometry};
 use crate::store::layout::{MOST_KEY, MOST_VALUE};
 use crate::store::reclaim::MOST_GATEWAYS;
@@ -39,6 +40,8 @@ pub struct PlanKv {
     pub datagram_bytes: u32,
     /// Names of the memory nodes as the file has them, in the order of the links: what keys are spread by.
     pub nodes: Vec<String>,
+    /// Nodes that another list may have.
+    pub nodes_max: u32,
     /// Number of that list.
     pub generation: u32,
     /// Workers that one memory node may have.
@@ -123,6 +126,7 @@ pub(super) fn gateway(
         mtu,
         datagram_bytes: datagram_bytes(&keys, index, mtu, &addresses, ledger),
         nodes: keys.nodes.clone().unwrap_or_default(),
+        nodes_max: nodes_max(&keys, index, &node.name, ledger),
         generation: ledger.number(at("generation"), keys.generation, 1, 1..=u32::MAX, ""),
         node_workers_max: ledger.number(at("node_workers_max"), keys.node_workers_max, 4, 1..=64, "workers"),
         locations: ledger.number(at("locations"), keys.locations, 1 << 20, 64..=1 << 28, "places"),
@@ -134,6 +138,24 @@ pub(super) fn gateway(
     };
     check_session(index, "node_workers_max", plan.node_workers_max, node.workers(), ledger);
     plan
+}
+
+/// What queue pairs and buffers are laid out for: room for one more by a reload, or for a quarter more.
+fn nodes_max(keys: &KvKeys, index: usize, name: &str, ledger: &mut Ledger) -> u32 {
+    let listed = keys.nodes.as_ref().map_or(0, |nodes| nodes.len() as u32);
+    let most = MOST_NODES as u32;
+    let default = (listed + (listed / 4).max(1)).min(most);
+    let at = service_at(index, "kv", "nodes_max");
+    let max = ledger.number(at.clone(), keys.nodes_max, default, 1..=most, "memory nodes");
+    if listed > most {
+        let what = format!("{listed} memory nodes are listed, {most} is the most");
+        ledger.refuse(service_at(index, "kv", "nodes"), what, "list fewer");
+    } else if listed > max {
+        let what = format!("{listed} memory nodes are listed");
+        ledger.refuse_value(at, max, what, format!("set nodes_max = {listed} or more"));
+    }
+    ledger.rule("nodes", name, format!("{listed} memory nodes listed, nodes_max"), format!("room for {max}"));
+    max.max(listed)
 }
 
 /// Both ends' workers have to fit one session.

@@ -37,7 +37,7 @@ pub(super) fn gateway(
     ledger: &mut Ledger,
 ) -> (PlanQp, PlanQp) {
     let keys = config.node[of.index].kv.over(&config.service.kv);
-    let qps = kv.node_workers_max * (kv.nodes.len() as u32).max(1);
+    let qps = kv.node_workers_max * kv.nodes_max.max(1);
     let lane = |table| Lane { of, service: "kv", table, qps, workers };
     let wire = wire(fabric, of, ledger);
     let read = reads(&keys.read, wire, lane("read"), ledger);

@@ -99,8 +99,17 @@ pub(super) fn awaited(
     let name = &nodes[index].name;
     let gateways = nodes.iter().enumerate().filter(|(_, node)| node.kind == ServiceKind::Kv);
     if !gateways.map(|(gateway, _)| names(config, gateway)).any(|list| list.contains(name)) {
-        let remedy = "set listen = \"ADDRESS:PORT\", or name it in the nodes of a gateway of this file";
-        ledger.refuse(node_at(index, "listen"), "no gateway can come", remedy);
+        let at = node_at(index, "listen");
+        if nodes.iter().any(|node| node.kind == ServiceKind::Kv) {
+            let remedy = "name it in the nodes of a gateway of this file, now or by a reload, or set listen = \"ADDRESS:PORT\"";
+            ledger.warn(at, "no gateway comes", remedy);
+        } else {
+            ledger.refuse(
+                at,
+                "no gateway can come",
+                "set listen = \"ADDRESS:PORT\", or add a gateway to this file",
+            );
+        }
     }
     vec![PlanPeer::Awaited]
 }

@@ -44,6 +44,8 @@ pub struct PlanLoad {
     pub warm_up_s: u32,
     /// Seconds of the measurement.
     pub measure_s: u32,
+    /// Requests of the whole node after which the measurement ends earlier; 0 = none.
+    pub requests: u64,
 }
 
 /// The load's numbers.
@@ -65,8 +67,7 @@ pub(super) fn load(
     let mut number = |key, value, default, range| ledger.number(at(key), value, default, range, "");
     let vlan = keys.vlan.map(|id| number("vlan", Some(id), id, 1..=4094));
     let (flows, most) = (number("flows", keys.flows, 16, 1..=4096), OUTSTANDING_MAX as u32);
-    let ratio = keys.ratio.unwrap_or([9, 1]);
-    let plan = PlanLoad {
+    PlanLoad {
         gateway: fabric::next_hop(keys.gateway.as_ref(), at("gateway"), &addresses, ledger),
         vlan: vlan.and_then(|id| u16::try_from(id).ok()),
         server: server.unwrap_or(SocketAddr::from(([0, 0, 0, 0], 0))),
@@ -82,15 +83,23 @@ pub(super) fn load(
             VALUE_BYTES_MIN..=64_000,
             "bytes",
         ),
-        ratio: (ratio[0], ratio[1]),
+        ratio: ratio(keys.ratio.as_deref(), index, ledger),
         zipf: Some(ledger.number(at("zipf"), keys.zipf, 0.99, 0.0..=10.0, "")).filter(|theta| *theta > 0.0),
         rate: Some(ledger.number(at("rate"), keys.rate, 0.0, 0.0..=1e9, "a second")).filter(|r| *r > 0.0),
         warm_up_s: ledger.number(at("warm_up_s"), keys.warm_up_s, 1, 0..=3600, "seconds"),
         measure_s: ledger.number(at("measure_s"), keys.measure_s, 10, 1..=86_400, "seconds"),
+        requests: ledger.number(at("requests"), keys.requests, 0, 0..=1 << 48, "requests"),
         addresses,
-    };
-    if plan.ratio == (0, 0) {
-        ledger.refuse(at("ratio"), "neither reads nor writes", "write [reads, writes], such as [9, 1]");
     }
-    plan
+}
+
+fn ratio(weights: Option<&[u32]>, index: usize, ledger: &mut Ledger) -> (u32, u32) {
+    let what = match weights {
+        None => return (9, 1),
+        Some([0, 0]) => "neither reads nor writes",
+        Some([reads, writes]) => return (*reads, *writes),
+        Some(_) => "not two weights",
+    };
+    ledger.refuse(service_at(index, "load", "ratio"), what, "write [reads, writes], such as [9, 1]");
+    (9, 1)
 }

@@ -117,7 +117,11 @@ pub(super) fn control<'d, D: Endpoint>(
         settings.offer.regions = vec![memory.region()];
         settings.offer.application = memory.hello();
     }
-    Ok(NodeControl::new(settings, device, lines, mailboxes))
+    let mut control = NodeControl::new(settings, device, lines, mailboxes);
+    if let PlanService::Kv(kv) = &node.service {
+        control.name_links(&kv.nodes);
+    }
+    Ok(control)
 }
 
 /// Where nodes of this process listen for each other.
@@ -152,7 +156,7 @@ impl Meetings {
     }
 }
 
-fn line(
+pub(super) fn line(
     now: Time,
     plan: &Plan,
     index: usize,
@@ -285,7 +289,7 @@ fn settings<D: Endpoint>(node: &PlanNode, fabric: &PlanFabric, device: &D) -> No
             (Layout::Relay { qps_per_worker }, lanes, relay.message_bytes, relay.max_frame_bytes)
         }
         PlanService::Kv(kv_plan) => {
-            let (nodes, node_workers_max) = (kv_plan.nodes.len(), kv_plan.node_workers_max as usize);
+            let (nodes, node_workers_max) = (kv_plan.nodes_max as usize, kv_plan.node_workers_max as usize);
             let layout = Layout::Gateway { nodes, node_workers_max };
             (layout, kv(Access::LOCAL), kv_plan.message_bytes, kv_plan.value_bytes_max)
         }

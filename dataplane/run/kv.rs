@@ -9,10 +9,11 @@ use crate::host::HostSettings;
 use crate::plan::{PlanKv, PlanMemoryNode, PlanNode};
 use crate::service::kv::Gateway;
 use crate::service::kv::engine::EngineSettings;
+use crate::service::kv::members::Members;
 use crate::service::kv::message::NodeHello;
 use crate::service::memory::{MemoryNode, MemorySettings};
 use crate::soft::station_mac;
-use crate::store::geometry::{DEFAULT_BYTES, Geometry};
+use crate::store::geometry::Geometry;
 use crate::store::seal::Secrets;
 use crate::store::{Writer, write_superblock};
 use rdma_engine::cm::RegionOffer;
@@ -101,17 +102,16 @@ pub(super) fn memory(
 
 /// The gateway on one worker.
 pub(super) fn gateway(kv: &PlanKv, worker: usize, workers: usize, making: &Making<'_>) -> Gateway<Packet> {
-    let layout = Layout::Gateway { nodes: kv.nodes.len(), node_workers_max: kv.node_workers_max as usize };
-    let slots = Geometry::new(DEFAULT_BYTES, 1).map_or(1 << 21, |usual| usual.slots());
+    let nodes_max = kv.nodes_max as usize;
+    let layout = Layout::Gateway { nodes: nodes_max, node_workers_max: kv.node_workers_max as usize };
+    let places = kv.nodes.iter().map(String::as_str).zip(0..);
     let engine = EngineSettings {
-        nodes: kv.nodes.clone(),
+        members: Members::new(kv.generation.into(), places),
+        nodes_max,
         node_workers_max: kv.node_workers_max as u16,
         paths: layout.paths_per_worker(),
-        generation: kv.generation.into(),
         jobs: kv.requests as usize,
         locations: kv.locations as usize,
-        // Nodes do not tell how many they may hold; it only steers how often a use is told.
-        items: kv.nodes.len() as u64 * slots,
         value_bytes_max: kv.value_bytes_max as usize,
         unix_ns_at_zero: making.unix_ns_at_zero,
     };

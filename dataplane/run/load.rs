@@ -31,6 +31,7 @@ fn settings(load: &PlanLoad, making: &Making<'_>) -> LoadSettings {
         run: (making.unix_ns_at_zero / 1_000_000_000) as u32,
         warm_up_ns: seconds(load.warm_up_s),
         measure_ns: seconds(load.measure_s),
+        requests: load.requests,
         arrivals: load.rate.map_or(Arrivals::Closed, Arrivals::Poisson),
         timeout_ns: TIMEOUT_NS,
         ..LoadSettings::default()

@@ -6,7 +6,7 @@
 //! | pools, links, ports | `ports` |
 //! | devices, connections | `endpoints`, `fabric` |
 //! | services of the workers | `roles`, `kv`, `load` |
-//! | the main lcore while workers run | `supervise`, `signals` |
+//! | the main lcore while workers run | `supervise`, `signals`, `reload` |
 //! | figures for statistics | `sampling`, `telemetry` |
 //!
 //! Everything is taken down in the reverse order, and a pool that is not full at the end is reported.
@@ -18,6 +18,7 @@ pub mod hardware;
 mod kv;
 mod load;
 mod ports;
+mod reload;
 mod roles;
 mod sampling;
 mod signals;
@@ -31,7 +32,7 @@ use crate::bridge::PacketPool;
 use crate::config::{ConfigFile, TransportKind};
 use crate::control::{Endpoint, NodeControl};
 use crate::fabric::{Fabric, WorkerTransport};
-use crate::plan::{Plan, PlanFabric, PlanNode, PlanTransport, PollPolicy};
+use crate::plan::{Hardware, Plan, PlanFabric, PlanNode, PlanTransport, PollPolicy};
 use crate::soft::{SoftEndpoint, SoftPort, Steering};
 use crate::stats::Board;
 use crate::worker::{FabricPort, IdlePolicy, LaneKind, Mailbox, PortLane, Role, run_lcore};
@@ -44,6 +45,7 @@ use ports::RunningPort;
 use rdma_engine::loopback::Hub;
 use rdma_engine::transport::Device;
 use rdma_engine::types::Time;
+use reload::Reloader;
 use roles::Making;
 use signals::Signals;
 use std::sync::Arc;
@@ -51,23 +53,25 @@ use std::time::SystemTime;
 use supervise::Supervisor;
 
 /// Runs a configuration until a signal ends it, or until its sources have made all they should. `first` is its plan
-/// as far as the machine was known without DPDK.
+/// as far as the machine was known without DPDK, `words` the EAL options that were laid over it.
 ///
 /// # Errors
 /// Whatever keeps it from starting, and a shutdown that left buffers behind.
-pub fn run(file: &ConfigFile, first: Plan) -> Result<(), RunError> {
+pub fn run(file: &ConfigFile, words: &[String], first: Plan) -> Result<(), RunError> {
     let hardware = hardware::before_eal();
     let signals =
         Signals::install().map_err(|source| RunError::Io { what: "install signal handlers", source })?;
     let eal = Eal::init(complete_args(first.eal_args))?;
-    let plan = file.plan(Some(&hardware.with_eal(&eal))).map_err(RunError::Refused)?;
+    let hardware = hardware.with_eal(&eal);
+    let plan = file.plan(Some(&hardware)).map_err(RunError::Refused)?;
+    let start = Start { plan: &plan, file, words, hardware: &hardware };
     let kind = plan.nodes.iter().find_map(|n| n.fabric.as_ref()).map(|f| f.transport.kind());
     match kind {
-        Some(TransportKind::Verbs) => execute(&eal, &plan, &signals, open_verbs),
-        Some(TransportKind::Soft) => execute(&eal, &plan, &signals, open_soft),
+        Some(TransportKind::Verbs) => execute(&eal, &start, &signals, open_verbs),
+        Some(TransportKind::Soft) => execute(&eal, &start, &signals, open_soft),
         Some(TransportKind::Loopback) | None => {
             let hub = Hub::new();
-            execute(&eal, &plan, &signals, |_| Ok(hub.device()))
+            execute(&eal, &start, &signals, |_| Ok(hub.device()))
         }
     }
 }
@@ -82,6 +86,14 @@ fn complete_args(plan: Vec<String>) -> Vec<String> {
         args.push(format!("--file-prefix=isthmus-{}", std::process::id()));
     }
     args
+}
+
+/// What is run, and where it comes from.
+struct Start<'a> {
+    plan: &'a Plan,
+    file: &'a ConfigFile,
+    words: &'a [String],
+    hardware: &'a Hardware,
 }
 
 /// What a node's device is opened with.
@@ -139,7 +151,7 @@ fn steering(port: &Port) -> Option<Steering> {
 /// Sets everything up, runs it, takes it down.
 fn execute<D>(
     eal: &Eal,
-    plan: &Plan,
+    start: &Start<'_>,
     signals: &Signals,
     open: impl Fn(&Opening<'_>) -> Result<D, RunError>,
 ) -> Result<(), RunError>
@@ -147,6 +159,7 @@ where
     D: Endpoint,
     D::Transport: WorkerTransport + Send,
 {
+    let plan = start.plan;
     let clock = Clock::new(eal);
     let pools = ports::make_pools(eal, plan)?;
     let mut running = ports::start_ports(eal, plan, &pools)?;
@@ -178,7 +191,9 @@ where
         }
     }
     let policy = idle_policy(plan.poll);
-    let mut supervisor = Supervisor::new(plan, clock, &running, &pools, boards, mailboxes, controls);
+    let reloader = Reloader::new(start.file, start.words, start.hardware.clone(), plan, meetings);
+    let mut supervisor =
+        Supervisor::new(plan, clock, (&running, &pools), boards, mailboxes, controls, reloader);
     let commands = plan.stats.telemetry.then(|| telemetry::register(eal, &supervisor.latest()));
     let measured = load::Measured::default();
     eal.scope(|scope| {

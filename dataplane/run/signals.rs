@@ -1,4 +1,5 @@
-//! SIGINT and SIGTERM: the first one drains, a later one ends the process. SIGUSR1 asks for flight records.
+//! SIGINT and SIGTERM: the first one drains, a later one ends the process. SIGHUP asks for another look at the configuration,
+//! or, when it comes because the terminal is gone, is as good as SIGTERM. SIGUSR1 asks for flight records.
 
 use std::io::{self, Read};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -7,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use signal_hook::consts::{SIGINT, SIGTERM, SIGUSR1};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1};
 
 /// Signals that follow the first one this soon are the same wish.
 const PATIENCE: Duration = Duration::from_millis(300);
@@ -17,6 +18,9 @@ const PATIENCE: Duration = Duration::from_millis(300);
 pub(crate) struct Signals {
     asked: Arc<AtomicBool>,
     records: Arc<AtomicBool>,
+    hung_up: Arc<AtomicBool>,
+    /// There was a terminal at the start.
+    has_terminal: bool,
     wake: UnixStream,
 }
 
@@ -37,8 +41,11 @@ impl Signals {
         }
         let records = Arc::new(AtomicBool::new(false));
         signal_hook::flag::register(SIGUSR1, Arc::clone(&records))?;
-        signal_hook::low_level::pipe::register(SIGUSR1, write)?;
-        Ok(Signals { asked, records, wake })
+        signal_hook::low_level::pipe::register(SIGUSR1, write.try_clone()?)?;
+        let hung_up = Arc::new(AtomicBool::new(false));
+        signal_hook::flag::register(SIGHUP, Arc::clone(&hung_up))?;
+        signal_hook::low_level::pipe::register(SIGHUP, write)?;
+        Ok(Signals { asked, records, hung_up, has_terminal: has_terminal(), wake })
     }
 
     /// True once a signal has come.
@@ -51,6 +58,16 @@ impl Signals {
         self.records.swap(false, Ordering::AcqRel)
     }
 
+    /// True once for every time that the configuration is to be read again.
+    pub(crate) fn reload_wanted(&self) -> bool {
+        let hung_up = self.hung_up.swap(false, Ordering::AcqRel);
+        if hung_up && self.has_terminal && !has_terminal() {
+            self.asked.store(true, Ordering::Release);
+            return false;
+        }
+        hung_up
+    }
+
     /// Readable when a signal has come.
     pub(crate) fn fd(&self) -> BorrowedFd<'_> {
         self.wake.as_fd()
@@ -61,6 +78,11 @@ impl Signals {
         let mut bytes = [0; 16];
         while (&self.wake).read(&mut bytes).is_ok_and(|n| n > 0) {}
     }
+}
+
+/// True if the process has a terminal that it would get signals from.
+fn has_terminal() -> bool {
+    std::fs::File::open("/dev/tty").is_ok()
 }
 
 /// Sets the flag a moment after the first byte comes: one wish to stop may arrive as two signals, as when a wrapper passes

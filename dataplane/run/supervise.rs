@@ -2,6 +2,7 @@
 
 use super::error::RunError;
 use super::ports::RunningPort;
+use super::reload::Reloader;
 use super::signals::Signals;
 use super::{Boards, Controls, Mailboxes, sampling};
 use crate::control::Endpoint;
@@ -76,6 +77,7 @@ pub(super) struct Supervisor<'a, D: Endpoint> {
     plain: Vec<Plain<D::Qp>>,
     all: Mailboxes<D>,
     controls: Controls<'a, D>,
+    reloader: Reloader,
     reporter: Reporter,
     drain_ns: u64,
     /// Frames that all sources together make, if each of them has an end.
@@ -91,11 +93,11 @@ impl<'a, D: Endpoint> Supervisor<'a, D> {
     pub(super) fn new(
         plan: &Plan,
         clock: Clock,
-        ports: &'a [RunningPort],
-        pools: &'a [Mempool],
+        (ports, pools): (&'a [RunningPort], &'a [Mempool]),
         boards: Boards,
         mailboxes: Mailboxes<D>,
         controls: Controls<'a, D>,
+        reloader: Reloader,
     ) -> Self {
         let mut workers = Vec::new();
         let mut plain = Vec::new();
@@ -122,6 +124,7 @@ impl<'a, D: Endpoint> Supervisor<'a, D> {
             plain,
             all: mailboxes,
             controls,
+            reloader,
             drain_ns: u64::from(plan.drain.timeout_ms) * 1_000_000,
             goal: goal(plan),
             last: Sample::default(),
@@ -211,6 +214,11 @@ impl<'a, D: Endpoint> Supervisor<'a, D> {
             signals.acknowledge();
             self.all.iter().flatten().for_each(|mailbox| drop(mailbox.order(Order::Record)));
         }
+        if signals.reload_wanted() {
+            signals.acknowledge();
+            self.reloader.begin();
+        }
+        self.reloader.poll(now, &mut self.controls);
         for control in &mut self.controls {
             control.poll(now);
         }

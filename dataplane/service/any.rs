@@ -2,6 +2,7 @@
 
 use super::kv::Gateway;
 use super::kv::link::KvLink;
+use super::kv::members::Members;
 use super::memory::MemoryNode;
 use super::relay::{PathEnd, PathTotals, Relay};
 use super::traffic::{Sink, Source};
@@ -167,6 +168,25 @@ impl<B: PortBuf> AnyService<B> {
                 Some((path, qp, end, node.path_totals(path)))
             }
             AnyService::Load(_) | AnyService::Source(_) | AnyService::Sink(_) => None,
+        }
+    }
+
+    /// Another list of memory nodes; only a gateway has one.
+    pub fn relist<T, P>(&mut self, ctx: &mut Context<'_, T, P>, members: Box<Members>)
+    where
+        T: Transport<Buf = B>,
+        P: Pool<Buf = B>,
+    {
+        if let AnyService::Kv(gateway) = self {
+            gateway.relist(ctx, members);
+        }
+    }
+
+    /// A list of memory nodes that is not used any more, for control to take back.
+    pub fn used_list(&mut self) -> Option<Box<Members>> {
+        match self {
+            AnyService::Kv(gateway) => gateway.used_list(),
+            _ => None,
         }
     }
 

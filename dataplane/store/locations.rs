@@ -73,6 +73,11 @@ impl Locations {
         }
     }
 
+    /// A new period after so many items found or stored from now on.
+    pub fn set_period(&mut self, period: u64) {
+        self.period_len = period.max(1);
+    }
+
     /// Where the key with this hash was last seen: node and location.
     #[inline]
     pub fn find(&mut self, hash: u64) -> Option<(u16, Location)> {

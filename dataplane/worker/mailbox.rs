@@ -1,6 +1,7 @@
 //! Orders from control to a worker and what the worker reports.
 
 use crate::flow::PathIndex;
+use crate::service::kv::members::Members;
 use crate::service::relay::{PathEnd, PathLink, PathTotals};
 use crossbeam_queue::ArrayQueue;
 use rdma_engine::cm::RegionOffer;
@@ -81,6 +82,8 @@ pub enum Order<Q> {
     Released(PathIndex),
     /// This completion queue lost completions: give up its queue pairs and make it anew.
     RebuildCq(u8),
+    /// Share the keys by this list of memory nodes, as soon as nothing is under way by the present one.
+    Relist(Box<Members>),
     /// Make a flight record of every queue pair.
     Record,
     /// The way is open: a source may begin.
@@ -111,6 +114,8 @@ pub enum Report<Q> {
         /// What it carried.
         totals: PathTotals,
     },
+    /// A list of memory nodes that is not used any more.
+    Relisted(Box<Members>),
     /// The service has done all that it was there for.
     Finished,
     /// The drain is done.

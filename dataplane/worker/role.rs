@@ -225,6 +225,9 @@ impl<T: WorkerTransport> RoleLoop<T> {
         service.on_tick(&mut ctx);
         self.take_down_paths(now);
         self.report_drained();
+        while let Some(list) = self.role.service.used_list() {
+            self.unsaid.push_back(Report::Relisted(list));
+        }
         while let Some(report) = self.unsaid.pop_front() {
             if let Err(back) = self.role.mailbox.tell(report) {
                 self.unsaid.push_front(back);
@@ -256,6 +259,10 @@ impl<T: WorkerTransport> RoleLoop<T> {
                 Ok(done) => tracing::warn!(node = %self.role.name, "{done}"),
                 Err(error) => tracing::error!(node = %self.role.name, "{error}"),
             },
+            Order::Relist(members) => {
+                let (service, mut ctx, _) = self.parts(now);
+                service.relist(&mut ctx, members);
+            }
             Order::Record => self.role.fabric.record(now),
             Order::Start => self.role.service.start(),
             Order::Drain => {

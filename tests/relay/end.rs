@@ -78,6 +78,24 @@ impl End {
         }
     }
 
+    /// Waits until the process ends by itself.
+    pub fn wait_for_end(&mut self, patience: Duration) {
+        let start = Instant::now();
+        while !self.has_ended() {
+            assert!(start.elapsed() < patience, "{} does not end; its log:\n{}", self.name, self.log());
+            std::thread::sleep(PAUSE);
+        }
+    }
+
+    /// What its load measured, if it has said so.
+    pub fn load(&self) -> serde_json::Value {
+        let text = fs::read_to_string(&self.out).unwrap_or_default();
+        let lines =
+            text.lines().rev().filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok());
+        let mut loads = lines.map(|line| line["load"].clone()).filter(|load| load.is_object());
+        loads.next().unwrap_or_default()
+    }
+
     /// True once it has ended.
     pub fn has_ended(&mut self) -> bool {
         self.child.try_wait().unwrap().is_some()

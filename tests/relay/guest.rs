@@ -10,6 +10,8 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Instant;
 
+mod keys;
+
 /// Says at its end how long a test took.
 pub struct Watch(pub Instant);
 

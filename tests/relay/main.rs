@@ -8,6 +8,7 @@
 //! | `capture` | capture files |
 //! | `host` | tests that need no RDMA device |
 //! | `guest` | tests between two soft-RoCE devices; `tests/guest/relay.sh` runs them where those are |
+//! | `guest/keys` | the key-value service between the same two |
 //! | `interop` | tests between a soft-RoCE device and RoCEv2 of our own; `tests/guest/interop.sh` runs them |
 
 #![allow(unreachable_pub)] // modules of a program.

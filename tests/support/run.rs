@@ -18,6 +18,7 @@ pub(crate) struct Run {
     child: Child,
     stdout: BufReader<ChildStdout>,
     stderr: PathBuf,
+    conf: PathBuf,
     started: Instant,
 }
 
@@ -38,7 +39,7 @@ impl Run {
         let prefix = format!("--file-prefix=soft-{}-{name}", std::process::id());
         let mut command = Command::new(env!("CARGO_BIN_EXE_isthmus"));
         command.args(memory()).args([&prefix, "--", "run"]).arg(&conf);
-        Self::spawn(command, dir.join(format!("{name}.log")))
+        Self::spawn(command, dir.join(format!("{name}.log")), &conf)
     }
 
     /// Runs a file that is there, with `dir`, which is made anew, for what DPDK and the command leave behind.
@@ -48,19 +49,31 @@ impl Run {
         let mut command = Command::new(env!("CARGO_BIN_EXE_isthmus"));
         command.args(memory()).args(["--", "run"]).arg(conf);
         command.current_dir(env!("CARGO_MANIFEST_DIR")).env("RUNTIME_DIRECTORY", dir);
-        Self::spawn(command, dir.join("stderr"))
+        Self::spawn(command, dir.join("stderr"), conf)
     }
 
-    fn spawn(mut command: Command, stderr: PathBuf) -> Run {
+    fn spawn(mut command: Command, stderr: PathBuf, conf: &Path) -> Run {
         command.env_remove("ISTHMUS_LOG").stdout(Stdio::piped());
         let mut child = command.stderr(fs::File::create(&stderr).unwrap()).spawn().unwrap();
         let stdout = BufReader::new(child.stdout.take().unwrap());
-        Run { child, stdout, stderr, started: Instant::now() }
+        Run { child, stdout, stderr, conf: conf.to_owned(), started: Instant::now() }
     }
 
     /// What it has said on standard error.
     pub(crate) fn log(&self) -> String {
         fs::read_to_string(&self.stderr).unwrap_or_default()
+    }
+
+    /// The file it runs.
+    pub(crate) fn conf(&self) -> &Path {
+        &self.conf
+    }
+
+    /// Waits until its log says so.
+    pub(crate) fn wait_for_log(&mut self, line: &str) {
+        while !self.log().contains(line) {
+            assert!(self.report().is_some(), "it ended without saying {line:?}: {}", self.log());
+        }
     }
 
     /// The next report; `None` after the last one.

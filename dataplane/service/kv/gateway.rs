@@ -2,6 +2,7 @@
 
 use super::engine::{Engine, EngineSettings};
 use super::link::KvLink;
+use super::members::Members;
 use crate::flow::PathIndex;
 use crate::front::{Front, FrontCounters, FrontDrop, FrontSettings, Peer, PortBuf};
 use crate::service::relay::{PathEnd, PathTotals};
@@ -35,6 +36,20 @@ impl<B: PortBuf> Gateway<B> {
             held: Burst::new(),
             shown: FrontCounters::default(),
         }
+    }
+
+    /// Takes another list of memory nodes.
+    pub fn relist<T, P>(&mut self, ctx: &mut Context<'_, T, P>, members: Box<Members>)
+    where
+        T: Transport<Buf = B>,
+        P: Pool<Buf = B>,
+    {
+        self.engine.relist(ctx, members);
+    }
+
+    /// A list of memory nodes that is not used any more.
+    pub fn used_list(&mut self) -> Option<Box<Members>> {
+        self.engine.used_list()
     }
 
     /// Memory nodes that take operations.

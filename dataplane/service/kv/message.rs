@@ -12,7 +12,7 @@ use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 /// Version of everything in this file.
-pub const VERSION: u16 = 1;
+pub const VERSION: u16 = 2;
 
 /// `isKVnode`.
 const NODE_MAGIC: u64 = u64::from_le_bytes(*b"isKVnode");
@@ -229,20 +229,49 @@ pub const MOST_NODES: usize = 64;
 #[repr(C)]
 pub struct Membership {
     /// How many nodes there are.
-    pub nodes: U16,
-    /// Which of them is asked.
-    pub own: U16,
+    nodes: U16,
+    /// Which of them is asked; [`NONE_OF_THEM`] if it has left.
+    own: U16,
     /// 0.
-    pub spare: U32,
+    spare: U32,
+    /// Number of the membership that this one takes the place of at the gateway; 0 if it knows of none. A node that serves
+    /// that one keeps what stays its own; any other has missed one in which its keys may have been others', and starts empty.
+    before: U64,
 }
 
-/// Reads a membership: which node is asked, and the identities of all.
-pub fn membership(bytes: &[u8]) -> Option<(usize, &[U64])> {
+/// The node that is asked is not of this membership.
+const NONE_OF_THEM: u16 = u16::MAX;
+
+impl Membership {
+    /// Of so many nodes, of which the one that is told is number `own` if it is one of them.
+    pub fn new(nodes: usize, own: Option<usize>, before: u64) -> Self {
+        let own = own.map_or(NONE_OF_THEM, |own| own as u16);
+        Membership { nodes: (nodes as u16).into(), own: own.into(), spare: 0.into(), before: before.into() }
+    }
+}
+
+/// A membership as a node is told of it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Told<'a> {
+    /// Number of the membership before; 0 if none is known.
+    pub before: u64,
+    /// Which of the nodes is told; `None` if it is not one of them any more.
+    pub own: Option<usize>,
+    /// Identities of all.
+    pub nodes: &'a [U64],
+}
+
+/// Reads a membership.
+pub fn membership(bytes: &[u8]) -> Option<Told<'_>> {
     let (head, rest) = Membership::ref_from_prefix(bytes).ok()?;
     let nodes = <[U64]>::ref_from_bytes(rest).ok()?;
-    let own = usize::from(head.own.get());
-    let fits = nodes.len() == usize::from(head.nodes.get()) && own < nodes.len() && nodes.len() <= MOST_NODES;
-    fits.then_some((own, nodes))
+    let own = Some(head.own.get()).filter(|own| *own != NONE_OF_THEM).map(usize::from);
+    let fits = nodes.len() == usize::from(head.nodes.get()) && (1..=MOST_NODES).contains(&nodes.len());
+    (fits && own.is_none_or(|own| own < nodes.len())).then_some(Told {
+        before: head.before.get(),
+        own,
+        nodes,
+    })
 }
 
 #[cfg(test)]
@@ -280,15 +309,19 @@ mod tests {
 
     #[test]
     fn memberships_have_to_add_up() {
-        let mut bytes = Membership { nodes: 2.into(), own: 1.into(), spare: 0.into() }.as_bytes().to_vec();
+        let mut bytes = Membership::new(2, Some(1), 9).as_bytes().to_vec();
         bytes.extend_from_slice(&7u64.to_le_bytes());
         bytes.extend_from_slice(&8u64.to_le_bytes());
-        let (own, nodes) = membership(&bytes).unwrap();
-        assert_eq!((own, nodes.iter().map(|n| n.get()).collect::<Vec<_>>()), (1, vec![7, 8]));
+        let told = membership(&bytes).unwrap();
+        assert_eq!((told.before, told.own), (9, Some(1)));
+        assert_eq!(told.nodes.iter().map(|n| n.get()).collect::<Vec<_>>(), [7, 8]);
         assert!(membership(&bytes[..bytes.len() - 1]).is_none());
-        assert!(membership(&bytes[..16]).is_none(), "one node is missing");
+        assert!(membership(&bytes[..24]).is_none(), "one node is missing");
         bytes[2] = 2;
-        assert!(membership(&bytes).is_none(), "it is none of them");
-        assert!((0..8).all(|n| membership(&bytes[..n]).is_none()));
+        assert!(membership(&bytes).is_none(), "there is no such one");
+        bytes[2..4].fill(0xFF);
+        assert_eq!(membership(&bytes).unwrap().own, None, "it has left");
+        assert!((0..16).all(|n| membership(&bytes[..n]).is_none()));
+        assert!(membership(Membership::new(0, None, 0).as_bytes()).is_none(), "nobody");
     }
 }

@@ -6,6 +6,7 @@
 //! | `engine` | a gateway worker without its front end |
 //! | `message` | hello, calls and answers between gateway and memory node |
 //! | `link` | queue pairs between the two, as control hands them over |
+//! | `members` | which memory nodes share the keys |
 //! | `ownership` | which of several nodes a key belongs to |
 //! | `epochs` | which lookups are under way, for the node to know |
 //! | `order` | operations on one key one after the other |
@@ -16,6 +17,7 @@ pub mod engine;
 pub mod epochs;
 pub mod gateway;
 pub mod link;
+pub mod members;
 pub mod message;
 pub mod order;
 pub mod output;

@@ -248,9 +248,9 @@ impl<B: Buf> MemoryNode<B> {
         let mut gathered = std::mem::take(&mut self.gathered);
         let call = header.call.get();
         let kind = match membership(&contiguous(buf, &mut gathered)[CALL_HEADER..]) {
-            Some((own, nodes)) => {
+            Some(told) => {
                 let generation = header.generation.get();
-                self.chores.begin_join(&mut self.writer, at, call, generation, own, nodes)
+                self.chores.begin_join(&mut self.writer, at, call, generation, told)
             }
             None => Some(AnswerKind::Malformed),
         };

@@ -3,12 +3,11 @@
 use super::MemoryNode;
 use crate::memcached::Exptime;
 use crate::service::Context;
-use crate::service::kv::message::AnswerKind;
+use crate::service::kv::message::{AnswerKind, Told};
 use crate::service::relay::PathEnd;
 use crate::store::{Sweep, Writer};
 use rdma_engine::buf::{Buf, Pool};
 use rdma_engine::transport::Transport;
-use zerocopy::little_endian::U64;
 
 /// Buckets of a sweep in one turn.
 const SWEEP_BUCKETS: u32 = 64;
@@ -34,9 +33,11 @@ pub(super) struct Chores {
     /// Unix second of a flush to come.
     flush_at: Option<u32>,
     join: Option<Task>,
-    /// Who shares the keys, by identity, and which of them this node is. Empty until the first gateway comes.
+    /// Who shares the keys, by identity, and which of them this node is, if it is one. Empty until the first gateway comes.
     members: Vec<u64>,
-    own: usize,
+    own: Option<usize>,
+    /// The membership under way leaves what stays this node's own; otherwise nothing.
+    keeps: bool,
     expire: Sweep,
     /// Answers that no buffer was there for.
     owed: Vec<(Waiting, AnswerKind)>,
@@ -49,7 +50,8 @@ impl Chores {
             flush_at: None,
             join: None,
             members: Vec::new(),
-            own: 0,
+            own: None,
+            keeps: false,
             expire: writer.begin_flush(),
             owed: Vec::new(),
         }
@@ -94,10 +96,10 @@ impl Chores {
         seat: usize,
         call: u32,
         generation: u64,
-        own: usize,
-        members: &[U64],
+        told: Told<'_>,
     ) -> Option<AnswerKind> {
-        let same = self.own == own && self.members.iter().copied().eq(members.iter().map(|m| m.get()));
+        let Told { before, own, nodes } = told;
+        let same = self.own == own && self.members.iter().copied().eq(nodes.iter().map(|m| m.get()));
         if generation < writer.generation() {
             return Some(AnswerKind::Stale);
         }
@@ -109,18 +111,21 @@ impl Chores {
             task.waiting.push((seat, call));
             return None;
         }
+        if self.join.is_some() {
+            // What the one under way takes away could be this node's own by the new one. It is asked for again.
+            return Some(AnswerKind::OtherMembership);
+        }
         self.members.clear();
-        self.members.extend(members.iter().map(|m| m.get()));
+        self.members.extend(nodes.iter().map(|m| m.get()));
         self.own = own;
+        // Whoever served another one than the last has missed writes to its keys elsewhere.
+        self.keeps = before == writer.generation() && own.is_some();
         let Some(sweep) = writer.begin_join(generation) else { return Some(AnswerKind::Done) };
         if writer.counts().items == 0 {
             // Nothing is there that could be foreign.
             return Some(AnswerKind::Done);
         }
-        // Who waited for an older one hears of it by the generation in the answer.
-        let waiting = self.join.take().map_or_else(Vec::new, |task| task.waiting);
-        let task = self.join.insert(Task { sweep, waiting });
-        task.waiting.push((seat, call));
+        self.join = Some(Task { sweep, waiting: vec![(seat, call)] });
         None
     }
 }
@@ -145,8 +150,13 @@ impl<B: Buf> MemoryNode<B> {
         let (writer, chores) = (&mut self.writer, &mut self.chores);
         if let Some(task) = &mut chores.join {
             let (members, own, owners) = (&chores.members, chores.own, self.owners);
-            let ours = |key: &[u8]| owners.owner(key, members.iter().copied()) == own;
-            if writer.drop_foreign(&mut task.sweep, SWEEP_BUCKETS, ours) {
+            let ours = |key: &[u8]| Some(owners.owner(key, members.iter().copied())) == own;
+            let is_over = if chores.keeps {
+                writer.drop_foreign(&mut task.sweep, SWEEP_BUCKETS, ours)
+            } else {
+                writer.flush(&mut task.sweep, SWEEP_BUCKETS)
+            };
+            if is_over {
                 let task = chores.join.take();
                 self.answer_all(ctx, task);
             }

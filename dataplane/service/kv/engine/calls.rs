@@ -124,7 +124,7 @@ impl<B: Buf, C: Copy> Engine<B, C> {
             kind: kind as u8,
             spare: [0; 3],
             call: ticket.into(),
-            generation: self.settings.generation.into(),
+            generation: self.members.generation.into(),
             oldest: oldest.into(),
         };
         match message.try_unique().and_then(|bytes| bytes.get_mut(..CALL_HEADER)) {

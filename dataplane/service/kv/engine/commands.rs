@@ -27,6 +27,9 @@ impl<B: Buf, C: Copy> Engine<B, C> {
     {
         let Some(mut request) = self.requests.lift(at) else { return };
         while request.roll.pending == 0 && !request.text.is_empty() {
+            if self.has_to_wait(ctx.now, &request) {
+                return self.hold(at, request);
+            }
             if !self.begin_command(ctx, at, &mut request) {
                 break;
             }
@@ -132,6 +135,9 @@ impl<B: Buf, C: Copy> Begin<'_, B, C> {
     fn flush(&mut self) {
         let most = usize::from(self.engine.settings.node_workers_max);
         for node in 0..self.engine.nodes.len() {
+            if !self.engine.is_member(node) {
+                continue;
+            }
             let partitions = self.engine.nodes[node].node.map_or(1, |n| n.geometry.partitions() as usize);
             for partition in 0..partitions.min(most) {
                 self.job(KeyAt::None, Task::Flush, false, (node * most + partition) as u16, Probe::NOWHERE);
@@ -142,7 +148,7 @@ impl<B: Buf, C: Copy> Begin<'_, B, C> {
     /// A job for a key.
     fn key(&mut self, key: &[u8], task: Task, fetches: bool) {
         let engine = &mut *self.engine;
-        let node = engine.owners.owner(key, engine.identities.iter().copied());
+        let node = engine.owner_of(key);
         let part = node * usize::from(engine.settings.node_workers_max);
         // A key of the frame is used where it is.
         let at = (key.as_ptr().addr()).wrapping_sub(self.frame.as_ptr().addr());

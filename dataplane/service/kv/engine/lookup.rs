@@ -208,7 +208,7 @@ impl<B: Buf, C: Copy> Engine<B, C> {
         T: Transport<Buf = B>,
         P: Pool<Buf = B>,
     {
-        let ours = self.settings.generation;
+        let ours = self.members.generation;
         let Some(job) = self.jobs.value(at) else { return };
         if job.reads_out > 0 {
             return;
@@ -228,7 +228,7 @@ impl<B: Buf, C: Copy> Engine<B, C> {
         T: Transport<Buf = B>,
         P: Pool<Buf = B>,
     {
-        let ours = self.settings.generation;
+        let ours = self.members.generation;
         let Some(job) = self.jobs.value(at) else { return };
         match self.slots[at as usize].get(usize::from(job.next_slot)) {
             Some(slot) => {

@@ -8,6 +8,7 @@
 //! | `lookup` | GETs: the remembered place, or both buckets, then the item |
 //! | `calls` | everything else: mutations, flushes, GETs that raced too often |
 //! | `report` | what nodes are told by themselves: hits, epochs, memberships |
+//! | `relist` | another list of nodes |
 //! | `finish` | results become replies |
 //! | `reply` | text and values as one chain of buffers |
 //! | `parts`, `paths` | partitions of nodes and the queue pairs to them |
@@ -22,12 +23,14 @@ mod job;
 mod lookup;
 mod parts;
 mod paths;
+mod relist;
 mod reply;
 mod report;
 mod request;
 mod slab;
 mod stats;
 
+use super::members::Members;
 use super::order::Order;
 use super::ownership::Owners;
 use crate::service::Context;
@@ -41,6 +44,7 @@ use rdma_engine::buf::{Buf, Pool};
 use rdma_engine::transport::Transport;
 use rdma_engine::types::Time;
 use rdma_engine::wr::{Completion, Cookie};
+use relist::Relisting;
 use request::Request;
 use slab::{NONE, Slab};
 use std::collections::VecDeque;
@@ -50,24 +54,24 @@ use std::ops::Range;
 pub const REQUEST_JOBS: usize = 1024;
 /// The most jobs of a worker.
 pub const MOST_JOBS: usize = 60_000;
+/// Items found or stored after which a use is told again, before any node has said how many it holds.
+const FIRST_PERIOD: u64 = 1 << 18;
 
 /// What a gateway worker is told at its start.
 #[derive(Clone, Debug)]
 pub struct EngineSettings {
-    /// Names of the memory nodes; their order is that of the links' numbers.
-    pub nodes: Vec<String>,
+    /// Memory nodes, in the order of the links' numbers, and the number of their list.
+    pub members: Members,
+    /// Memory nodes that another list may have.
+    pub nodes_max: usize,
     /// Workers that each of them may have.
     pub node_workers_max: u16,
     /// Queue pairs of this worker: two for each worker of each node.
     pub paths: usize,
-    /// Number of the membership.
-    pub generation: u64,
     /// Jobs under way at once; [`REQUEST_JOBS`] at least, [`MOST_JOBS`] at most.
     pub jobs: usize,
     /// Locations remembered.
     pub locations: usize,
-    /// Items that the nodes may hold, for how often their use is told.
-    pub items: u64,
     /// Bytes of the largest value.
     pub value_bytes_max: usize,
     /// Nanoseconds since 1970 when [`Time`] was 0.
@@ -90,7 +94,9 @@ pub struct Reply<B, C> {
 pub struct Engine<B: Buf, C: Copy> {
     settings: EngineSettings,
     owners: Owners,
-    identities: Vec<u64>,
+    members: Box<Members>,
+    relisting: Relisting,
+    /// By place in the list of nodes; the last one is nobody's.
     nodes: Box<[NodeState]>,
     /// By node and partition.
     parts: Box<[Part]>,
@@ -124,18 +130,19 @@ impl<B: Buf, C: Copy> Engine<B, C> {
     pub fn new(settings: EngineSettings) -> Self {
         assert!((REQUEST_JOBS..=MOST_JOBS).contains(&settings.jobs), "{} jobs", settings.jobs);
         let owners = Owners::default();
-        let parts = settings.nodes.len() * usize::from(settings.node_workers_max);
-        let period = (settings.items / 8).max(64);
+        let nodes = settings.nodes_max + 1;
+        let parts = nodes * usize::from(settings.node_workers_max);
         Engine {
-            identities: settings.nodes.iter().map(|name| owners.identity(name)).collect(),
-            nodes: settings.nodes.iter().map(|_| NodeState::new()).collect(),
+            members: Box::new(settings.members.clone()),
+            relisting: Relisting::new(settings.jobs),
+            nodes: (0..nodes).map(|_| NodeState::new()).collect(),
             parts: (0..parts).map(|_| Part::new()).collect(),
             paths: (0..settings.paths).map(|_| Path::empty()).collect(),
             jobs: Slab::new(settings.jobs),
             slots: (0..settings.jobs).map(|_| ArrayVec::new()).collect(),
             requests: Slab::new(settings.jobs),
             order: Order::new(settings.jobs),
-            locations: Locations::new(settings.locations, parts as u16, period),
+            locations: Locations::new(settings.locations, parts as u16, FIRST_PERIOD),
             due: VecDeque::with_capacity(settings.jobs),
             idle: VecDeque::with_capacity(settings.jobs),
             replies: VecDeque::with_capacity(settings.jobs),
@@ -152,7 +159,10 @@ impl<B: Buf, C: Copy> Engine<B, C> {
     /// True while another request can be taken.
     #[inline]
     pub fn has_room(&self) -> bool {
-        self.jobs.room() >= REQUEST_JOBS && self.requests.room() > 0 && !self.draining
+        self.jobs.room() >= REQUEST_JOBS
+            && self.requests.room() > 0
+            && !self.draining
+            && self.relisting.coming.is_none()
     }
 
     /// True if nothing is under way.

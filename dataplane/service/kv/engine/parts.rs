@@ -60,6 +60,8 @@ pub(super) enum Membership {
     Asked,
     /// It serves ours.
     Ours,
+    /// It served the one before, in which its keys were its own as well, and has been asked for ours.
+    Renewed,
     /// It serves another one; asked again after a while.
     Other,
 }
@@ -123,11 +125,13 @@ pub(super) struct NodeState {
     pub(super) clock_at: Time,
     /// It takes operations.
     pub(super) is_up: bool,
+    /// It is not in the list any more, and is being told.
+    pub(super) leaves: bool,
 }
 
 impl NodeState {
     pub(super) fn new() -> Self {
-        NodeState { node: None, clock_ahead_ms: 0, clock_at: Time(0), is_up: false }
+        NodeState { node: None, clock_ahead_ms: 0, clock_at: Time(0), is_up: false, leaves: false }
     }
 
     /// Takes what the node says its clock is. What arrives is late, never early, so the largest difference is the best; it

@@ -68,6 +68,14 @@ impl<B: Buf, C: Copy> Engine<B, C> {
             }
         }
         self.nodes[index].node = Some(node);
+        // An eighth of what the nodes hold.
+        let items: u64 = self
+            .nodes
+            .iter()
+            .filter_map(|n| n.node)
+            .map(|n| n.geometry.slots() * u64::from(n.geometry.partitions()))
+            .sum();
+        self.locations.set_period((items / 8).max(64));
     }
 
     /// The node is ready for the path's messages.
@@ -222,6 +230,7 @@ impl<B: Buf, C: Copy> Engine<B, C> {
     /// Which nodes take operations: those that serve our membership, while no node that is connected serves another.
     pub(super) fn note_up(&mut self) {
         let most = usize::from(self.settings.node_workers_max);
+        let is_relisting = self.relisting.before.is_some();
         let partitions = |n: &super::parts::NodeState| {
             n.node.map_or(0, |node| node.geometry.partitions() as usize).min(most)
         };
@@ -229,13 +238,18 @@ impl<B: Buf, C: Copy> Engine<B, C> {
         for index in 0..self.nodes.len() {
             let count = partitions(&self.nodes[index]);
             let parts = &self.parts[index * most..index * most + count];
-            let joined = count > 0 && parts.iter().all(|p| p.membership == Membership::Ours);
+            let serves =
+                |p: &super::parts::Part| matches!(p.membership, Membership::Ours | Membership::Renewed);
+            let joined = count > 0 && parts.iter().all(serves);
             let connected = parts.iter().any(|p| p.read.is_some() && p.membership != Membership::Unknown);
-            self.nodes[index].is_up = joined;
-            all &= joined || !connected;
+            // Meanwhile keys that change hands are refused by name, so who has not answered yet keeps no others waiting.
+            let answers = is_relisting && parts.iter().all(|p| p.membership != Membership::Other);
+            self.nodes[index].is_up = joined && self.members.index(index).is_some();
+            all &= joined || !connected || answers;
         }
         if !all {
             self.nodes.iter_mut().for_each(|n| n.is_up = false);
         }
+        self.note_settled();
     }
 }

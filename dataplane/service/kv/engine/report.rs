@@ -33,35 +33,38 @@ impl<B: Buf, C: Copy> Engine<B, C> {
         for at in 0..self.paths.len() {
             self.post_owed(ctx, at);
         }
+        self.exchange(ctx);
         for part in 0..self.parts.len() {
             match self.parts[part].membership {
                 Standing::Unknown => self.join(ctx, part),
                 Standing::Other if ctx.now.since_ns(self.parts[part].asked_at) >= JOIN_AGAIN_NS => {
                     self.join(ctx, part);
                 }
-                Standing::Ours => self.report(ctx, part),
+                Standing::Ours | Standing::Renewed => self.report(ctx, part),
                 Standing::Asked | Standing::Other => {}
             }
         }
+        self.see_off(ctx);
+        self.release_held(ctx);
         if self.draining && self.requests.is_empty() {
             self.close(ctx);
         }
         let up = self.nodes_up() as u64;
         ctx.tally.set(Counter::KvNodesUp, up);
-        ctx.tally.set(Counter::KvNodesDown, self.nodes.len() as u64 - up);
+        ctx.tally.set(Counter::KvNodesDown, self.members.len() as u64 - up);
         let counts = self.locations.counts();
         ctx.tally.set(Counter::KvLocationsReplaced, counts.replaced);
         self.settle(ctx);
     }
 
-    fn is_ready(&self, part: usize) -> bool {
+    pub(super) fn is_ready(&self, part: usize) -> bool {
         let up =
             |path: Option<PathIndex>| path.is_some_and(|p| self.paths[usize::from(p)].state == PathState::Up);
         up(self.parts[part].read) && up(self.parts[part].call)
     }
 
-    /// Tells a node who shares the keys.
-    fn join<T, P>(&mut self, ctx: &mut Context<'_, T, P>, part: usize)
+    /// Tells a node who shares the keys, if it is one of them or was.
+    pub(super) fn join<T, P>(&mut self, ctx: &mut Context<'_, T, P>, part: usize)
     where
         T: Transport<Buf = B>,
         P: Pool<Buf = B>,
@@ -69,14 +72,17 @@ impl<B: Buf, C: Copy> Engine<B, C> {
         if !self.is_ready(part) || self.parts[part].calls_out >= self.parts[part].credits || self.draining {
             return;
         }
-        let own = part / usize::from(self.settings.node_workers_max);
-        let nodes = self.identities.len() as u16;
-        let head = Membership { nodes: nodes.into(), own: (own as u16).into(), spare: 0.into() };
+        if !self.is_told(part) {
+            return;
+        }
+        let own = self.members.index(part / usize::from(self.settings.node_workers_max));
+        let nodes = self.members.len();
+        let head = Membership::new(nodes, own, self.relisting.generation_before);
         let Some(mut message) = ctx.pools.frames.alloc() else { return };
         let bytes = CALL_HEADER + size_of::<Membership>();
-        let Some(room) = message.append(bytes + 8 * self.identities.len()) else { return };
+        let Some(room) = message.append(bytes + 8 * nodes) else { return };
         room[CALL_HEADER..bytes].copy_from_slice(head.as_bytes());
-        for (place, identity) in room[bytes..].chunks_exact_mut(8).zip(&self.identities) {
+        for (place, identity) in room[bytes..].chunks_exact_mut(8).zip(self.members.identities()) {
             place.copy_from_slice(&identity.to_le_bytes());
         }
         if self.post_call(ctx, part, CallKind::Join, JOIN, message) {
@@ -95,7 +101,7 @@ impl<B: Buf, C: Copy> Engine<B, C> {
         T: Transport<Buf = B>,
         P: Pool<Buf = B>,
     {
-        let ours = kind == AnswerKind::Done && header.generation.get() == self.settings.generation;
+        let ours = kind == AnswerKind::Done && header.generation.get() == self.members.generation;
         self.parts[part].membership = if ours { Standing::Ours } else { Standing::Other };
         ctx.tally.add(Counter::KvMembershipRefused, u64::from(!ours));
         self.note_up();

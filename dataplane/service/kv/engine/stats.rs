@@ -66,7 +66,7 @@ impl<B: Buf, C: Copy> Engine<B, C> {
             ("rdma_races", count(Counter::KvRaces)),
             ("rdma_send_gets", count(Counter::KvSendGets)),
             ("rdma_calls", count(Counter::KvCalls)),
-            ("nodes", self.nodes.len() as u64),
+            ("nodes", self.members.len() as u64),
             ("nodes_up", self.nodes.iter().filter(|n| n.is_up).count() as u64),
         ];
         text(ctx, answer, &[b"STAT version ", VERSION.as_bytes(), b"\r\n"]);
@@ -84,7 +84,7 @@ impl<B: Buf, C: Copy> Engine<B, C> {
             ("item_size_max", self.settings.value_bytes_max as u64),
             ("locations", self.settings.locations as u64),
             ("requests", self.settings.jobs as u64),
-            ("generation", self.settings.generation),
+            ("generation", self.members.generation),
         ] {
             stat(ctx, answer, name, value);
         }

@@ -5,6 +5,7 @@ use crate::flow::PathIndex;
 use crate::service::Context;
 use crate::service::kv::engine::{Engine, EngineSettings, REQUEST_JOBS};
 use crate::service::kv::link::{KvLink, Lane};
+use crate::service::kv::members::Members;
 use crate::service::kv::message::NodeHello;
 use crate::service::memory::{MemoryNode, MemorySettings};
 use crate::service::relay::PathEnd;
@@ -39,6 +40,8 @@ const EPOCH_NS: u64 = 1_700_000_000_000_000_000;
 pub struct Setup {
     /// Memory nodes.
     pub nodes: usize,
+    /// Memory nodes that another list may have.
+    pub nodes_max: usize,
     /// Workers of each node.
     pub partitions: u32,
     /// Gateways, of one worker each.
@@ -69,6 +72,7 @@ impl Default for Setup {
     fn default() -> Self {
         Setup {
             nodes: 1,
+            nodes_max: 0,
             partitions: 1,
             gateways: 1,
             arena: 8 << 20,
@@ -108,6 +112,14 @@ pub struct Cluster {
     hub: Hub<HeapBuf>,
     turns: u64,
     starts: u64,
+    /// Nodes of the list.
+    listed: usize,
+}
+
+/// A list of these nodes.
+fn members(generation: u64, nodes: impl Iterator<Item = usize>) -> Members {
+    let names: Vec<(String, u16)> = nodes.map(|n| (format!("node{n}"), n as u16)).collect();
+    Members::new(generation, names.iter().map(|(name, n)| (name.as_str(), *n)))
 }
 
 /// The path of a partition's lane at a gateway.
@@ -124,16 +136,14 @@ impl Cluster {
     /// All connected and joined.
     pub fn new(setup: Setup) -> Self {
         let hub = Hub::new();
-        let names: Vec<String> = (0..setup.nodes).map(|n| format!("node{n}")).collect();
         let gateways = (0..setup.gateways).map(|g| {
             let settings = EngineSettings {
-                nodes: names.clone(),
+                members: members(setup.generation, 0..setup.nodes),
+                nodes_max: setup.nodes_max.max(setup.nodes),
                 node_workers_max: setup.partitions as u16,
-                paths: setup.nodes * setup.partitions as usize * 2,
-                generation: setup.generation,
+                paths: setup.nodes_max.max(setup.nodes) * setup.partitions as usize * 2,
                 jobs: 2 * REQUEST_JOBS,
                 locations: setup.locations,
-                items: 1000,
                 value_bytes_max: VALUE,
                 unix_ns_at_zero: setup.unix_ns,
             };
@@ -149,8 +159,16 @@ impl Cluster {
             }
         });
         let gateways = gateways.collect();
-        let mut cluster =
-            Cluster { nodes: vec![], gateways, now: Time(1), hub, turns: 0, starts: 0, setup: setup.clone() };
+        let mut cluster = Cluster {
+            nodes: vec![],
+            gateways,
+            now: Time(1),
+            hub,
+            turns: 0,
+            starts: 0,
+            listed: setup.nodes,
+            setup: setup.clone(),
+        };
         for _ in 0..setup.nodes {
             let node = cluster.start_node();
             cluster.nodes.push(node);
@@ -315,10 +333,27 @@ impl Cluster {
         String::from_utf8(self.talk(gateway, text.as_bytes())).unwrap()
     }
 
-    /// Turns until every gateway may use every node.
+    /// One more node, connected with every gateway; no list has it yet. Its number.
+    pub fn add_node(&mut self) -> usize {
+        let node = self.start_node();
+        self.nodes.push(node);
+        let n = self.nodes.len() - 1;
+        (0..self.setup.gateways).for_each(|g| self.connect(n, g));
+        n
+    }
+
+    /// Gives a gateway another list of nodes.
+    pub fn relist(&mut self, gateway: usize, generation: u64, nodes: &[usize]) {
+        self.listed = nodes.len();
+        let (now, list) = (self.now, Box::new(members(generation, nodes.iter().copied())));
+        let g = &mut self.gateways[gateway];
+        with_ctx!(&mut g.end, now, |ctx| g.engine.relist(&mut ctx, list));
+    }
+
+    /// Turns until every gateway may use every node of the list.
     pub fn all_up(&mut self) -> bool {
-        let nodes = self.setup.nodes;
-        self.until(|c| c.gateways.iter().all(|g| g.engine.nodes_up() == nodes))
+        let nodes = self.listed;
+        self.until(|c| c.gateways.iter().all(|g| g.engine.nodes_up() == nodes && g.engine.is_settled()))
     }
 
     /// One turn of everybody.
@@ -367,12 +402,16 @@ impl Cluster {
 
     /// True if no queue pair with a node is left, at either end.
     pub fn is_apart(&self, node: usize) -> bool {
+        self.has_left(node) && self.nodes[node].workers.iter().all(|w| w.links.is_empty())
+    }
+
+    /// True if no gateway has a queue pair with a node.
+    pub fn has_left(&self, node: usize) -> bool {
         let partitions = self.setup.partitions as usize;
         let ours = (0..partitions)
             .flat_map(|p| [Lane::Read, Lane::Call].map(|l| gateway_path(&self.setup, node, p, l)));
         let ours: Vec<PathIndex> = ours.collect();
-        let free = |g: &Gateway| ours.iter().all(|path| !g.links.contains(path));
-        self.gateways.iter().all(free) && self.nodes[node].workers.iter().all(|w| w.links.is_empty())
+        self.gateways.iter().all(|g| ours.iter().all(|path| !g.links.contains(path)))
     }
 
     /// Everything is closed; no buffer is lost.

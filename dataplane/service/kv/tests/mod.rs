@@ -4,3 +4,4 @@ mod deaths;
 mod hostile;
 mod protocol;
 mod races;
+mod reload;

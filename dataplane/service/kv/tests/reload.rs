@@ -1,0 +1,164 @@
+//! Other lists of memory nodes while clients go on.
+
+use crate::service::kv::sim::{Cluster, Race, Setup};
+use crate::stats::Counter;
+use rdma_engine::buf::Pool;
+
+const KEYS: usize = 300;
+
+fn fill(c: &mut Cluster, mark: &str) {
+    for n in 0..KEYS {
+        assert_eq!(c.say(0, &format!("set k{n} 0 0 1\r\n{mark}\r\n")), "STORED\r\n");
+    }
+}
+
+/// Keys that are there, with what they should hold.
+fn present(c: &mut Cluster, mark: &str) -> Vec<usize> {
+    let mut found = Vec::new();
+    for n in 0..KEYS {
+        match c.say(0, &format!("get k{n}\r\n")).as_str() {
+            "END\r\n" => {}
+            reply => {
+                assert_eq!(reply, format!("VALUE k{n} 0 1\r\n{mark}\r\nEND\r\n"));
+                found.push(n);
+            }
+        }
+    }
+    found
+}
+
+#[test]
+fn a_node_that_comes_or_goes_moves_its_share_and_nothing_else() {
+    let mut c =
+        Cluster::new(Setup { nodes: 2, nodes_max: 3, partitions: 2, locations: 10_000, ..Setup::default() });
+    fill(&mut c, "x");
+    let new = c.add_node();
+    assert_eq!(present(&mut c, "x").len(), KEYS, "connected is not listed");
+    c.relist(0, 2, &[0, 1, new]);
+    assert!(c.all_up());
+    let buckets = c.count(Counter::KvBucketReads);
+    let stayed = present(&mut c, "x");
+    assert!((KEYS / 2..KEYS * 5 / 6).contains(&stayed.len()), "{} stayed", stayed.len());
+    let looked = c.count(Counter::KvBucketReads) - buckets;
+    assert_eq!(looked as usize, KEYS - stayed.len(), "places of those that stayed are known");
+    fill(&mut c, "y");
+    assert_eq!(present(&mut c, "y").len(), KEYS);
+    // Back again: what the newcomer had is gone, and what moved to it does not come back as it was.
+    c.relist(0, 3, &[0, 1]);
+    assert!(c.until(|c| c.has_left(new)), "{:?}", c.downs());
+    c.fail_node_end(new, 0);
+    assert!(c.all_up());
+    assert_eq!(present(&mut c, "y"), stayed);
+    c.turns(3000);
+    let stats = c.say(0, "stats\r\n");
+    assert!(stats.contains(&format!("STAT curr_items {}\r\n", stayed.len())), "{stats}");
+    assert!(stats.contains("STAT nodes 2\r\n") && stats.contains("STAT nodes_up 2\r\n"), "{stats}");
+    c.close();
+}
+
+#[test]
+fn a_node_that_missed_a_list_starts_empty() {
+    let mut c = Cluster::new(Setup { nodes: 2, ..Setup::default() });
+    fill(&mut c, "x");
+    // Out of reach, and then out of the list.
+    c.fail_gateway_end(1, 0);
+    c.fail_node_end(1, 0);
+    assert!(c.until(|c| c.is_apart(1)));
+    c.relist(0, 2, &[0]);
+    assert!(c.all_up());
+    fill(&mut c, "y");
+    c.connect(1, 0);
+    c.turns(1000);
+    assert_eq!(present(&mut c, "y").len(), KEYS, "it has no share");
+    c.relist(0, 3, &[0, 1]);
+    assert!(c.all_up());
+    let stayed = present(&mut c, "y").len();
+    assert!((KEYS / 3..KEYS * 2 / 3).contains(&stayed), "{stayed}");
+    c.close();
+}
+
+#[test]
+fn a_gateway_with_an_older_list_is_refused_and_does_not_serve() {
+    let mut c = Cluster::new(Setup { nodes: 2, gateways: 2, ..Setup::default() });
+    fill(&mut c, "x");
+    c.relist(0, 2, &[0]);
+    assert!(c.until(|c| c.gateways[0].engine.is_settled()));
+    let kept = present(&mut c, "x").len();
+    assert!((KEYS / 3..KEYS * 2 / 3).contains(&kept), "{kept}");
+    assert!(c.say(0, "set k1 0 0 1\r\ny\r\n").starts_with("STORED"));
+    // What the other gateway remembers of places at the node that left is dead.
+    let replies: Vec<String> = (0..KEYS).map(|n| c.say(1, &format!("get k{n}\r\n"))).collect();
+    let old = |reply: &&String| reply.contains("\r\nx\r\n");
+    assert!(replies.iter().filter(old).count() <= kept);
+    assert!(!replies[1].contains("\r\nx\r\n"), "{}", replies[1]);
+    c.relist(1, 2, &[0]);
+    assert!(c.until(|c| c.gateways[1].engine.nodes_up() == 1));
+    assert_eq!(c.say(1, "get k1\r\n"), "VALUE k1 0 1\r\ny\r\nEND\r\n");
+    c.close();
+}
+
+#[test]
+fn lists_may_follow_each_other_faster_than_they_are_taken() {
+    let mut c = Cluster::new(Setup { nodes: 3, ..Setup::default() });
+    fill(&mut c, "x");
+    for n in 0..20 {
+        c.ask(0, n, b"get k1 k2 k3 k4\r\n");
+        c.ask(0, n, b"set k5 0 0 1\r\nx\r\n");
+    }
+    c.relist(0, 2, &[0, 1]);
+    c.relist(0, 3, &[0]);
+    c.turns(3);
+    c.relist(0, 4, &[0, 1]);
+    c.turns(1);
+    c.relist(0, 5, &[0, 2]);
+    assert!(c.all_up(), "{:?}", c.downs());
+    assert!(c.until(|c| c.gateways[0].replies.len() == 40));
+    c.gateways[0].replies.clear();
+    let left = present(&mut c, "x").len();
+    assert!(left < KEYS * 2 / 3, "{left}");
+    fill(&mut c, "z");
+    assert_eq!(present(&mut c, "z").len(), KEYS);
+    c.close();
+}
+
+/// Readers and writers at two gateways, which take each list at different times; nodes come and go.
+#[test]
+fn lists_change_while_clients_read_and_write() {
+    let setup =
+        Setup { nodes: 2, nodes_max: 3, partitions: 2, gateways: 2, tear: 8, seed: 11, ..Setup::default() };
+    let mut race = Race::new(setup, 200, 2000);
+    let new = race.cluster.add_node();
+    let (mut generation, mut lists) = (1, 0);
+    race.run(15_000, |race| {
+        generation += 1;
+        lists += 1;
+        let list: &[usize] = if generation % 2 == 0 { &[0, 1, new] } else { &[0, 1] };
+        if generation % 2 == 0 && generation > 2 {
+            // It was let go and comes back by a connection of its own.
+            (0..2).for_each(|g| race.cluster.connect(new, g));
+        }
+        let first = race.rng.below(2) as usize;
+        race.cluster.relist(first, generation, list);
+        for _ in 0..race.rng.below(300) {
+            race.cluster.turn();
+            race.hear();
+        }
+        race.cluster.relist(1 - first, generation, list);
+        let mut turns = 0;
+        while generation % 2 == 1 && !race.cluster.is_apart(new) {
+            race.cluster.turn();
+            race.hear();
+            turns += 1;
+            assert!(turns < 100_000, "it is not let go: {:?}", race.cluster.downs());
+            if race.cluster.has_left(new) {
+                (0..2).for_each(|g| race.cluster.fail_node_end(new, g));
+            }
+        }
+    });
+    assert!(lists > 2, "{lists}");
+    assert!(race.hits > race.gets / 10, "{} hits of {}", race.hits, race.gets);
+    for g in &race.cluster.gateways {
+        assert!(g.end.pools.frames.available() > 0);
+    }
+    race.cluster.close();
+}
