@@ -103,6 +103,7 @@ fn end(eal: &Eal, at: usize, test: &str, workers: u16, shared: bool, pools: &[Me
         gateway: None,
         vlan: None,
         mtu: 1500,
+        in_memory: false,
         dscp: 0,
         pmtu: None,
         max_qps: 1,

@@ -98,10 +98,10 @@ impl Local {
         self.text_bytes
     }
 
-    /// True if the text of datagrams has to be summed.
+    /// True if the text of datagrams to this client has to be summed.
     #[inline]
-    pub(super) fn sums(&self) -> bool {
-        !self.offload.udp
+    pub(super) fn sums(&self, peer: &Peer) -> bool {
+        !self.offload.udp && peer.checksum
     }
 
     /// Sum of the pseudo header of `len` bytes of UDP to or from `remote`.
@@ -139,8 +139,13 @@ impl Local {
         self.write_ip(&mut out[self.l3..self.l4], peer.remote, udp_len);
         let out = &mut out[self.l4..];
         let pseudo = self.pseudo_header(peer.remote, udp_len);
-        let checksum =
-            if self.offload.udp { pseudo.sum() } else { self.sum_udp(peer, header, pseudo, udp_len, text) };
+        let checksum = if self.offload.udp {
+            pseudo.sum()
+        } else if peer.checksum {
+            self.sum_udp(peer, header, pseudo, udp_len, text)
+        } else {
+            0
+        };
         out[2..4].copy_from_slice(&peer.port.to_be_bytes());
         out[4..6].copy_from_slice(&udp_len.to_be_bytes());
         out[6..8].copy_from_slice(&checksum.to_be_bytes());

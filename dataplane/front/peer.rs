@@ -14,6 +14,8 @@ pub struct Peer {
     pub(super) request_id: u16,
     /// Which of our addresses was asked.
     pub(super) local: u16,
+    /// Its request had a UDP checksum; over IPv4 it need not, and then the reply has none.
+    pub(super) checksum: bool,
     /// The client's address.
     pub(super) remote: IpAddr,
 }
@@ -21,6 +23,17 @@ pub struct Peer {
 const _: () = assert!(size_of::<Peer>() <= 32);
 
 impl Peer {
+    /// A number of the client's address and port and of our address that it talks to. Two clients seldom share one.
+    #[inline]
+    pub fn flow(&self) -> u64 {
+        let address = match self.remote {
+            IpAddr::V4(ip) => u64::from(ip.to_bits()),
+            IpAddr::V6(ip) => (ip.to_bits() >> 64) as u64 ^ (ip.to_bits() as u64).rotate_left(29),
+        };
+        let ports = u64::from(self.port) << 16 | u64::from(self.local);
+        (address ^ ports.rotate_left(32)).wrapping_mul(0x9E37_79B9_7F4A_7C15)
+    }
+
     /// The client's address.
     pub fn address(&self) -> IpAddr {
         self.remote

@@ -210,6 +210,7 @@ impl<B: PortBuf> Front<B> {
             port: head.source_port.get(),
             request_id: frame_header.request_id.get(),
             local: path.local,
+            checksum: head.checksum.get() != 0,
             remote: path.remote,
         };
         let text = udp_end - text.len()..udp_end;

@@ -65,6 +65,9 @@ struct Part<B> {
     how: How,
 }
 
+/// Which of our addresses a reply is from, and whom it is to.
+type Between<'a> = (&'a Local, &'a Peer);
+
 /// How frames may be made.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Layout {
@@ -227,12 +230,12 @@ impl<B: PortBuf> Front<B> {
         };
         let len = range.len();
         let part = if body.len() == len {
-            match last_part(local, &self.layout, body, frames) {
+            match last_part((local, &reply.peer), &self.layout, body, frames) {
                 Ok(part) => Ok((part, None)),
                 Err((given_back, stop)) => Err((given_back, stop)),
             }
         } else {
-            match next_part(local, &self.layout, &body, len, frames, slices) {
+            match next_part((local, &reply.peer), &self.layout, &body, len, frames, slices) {
                 Ok(part) => {
                     body.adj(len);
                     Ok((part, Some(body)))
@@ -257,9 +260,9 @@ impl<B: PortBuf> Front<B> {
 
 /// The sum of a part's bytes, where it is not left to the port.
 #[inline]
-fn sum_of<B: PortBuf>(local: &Local, part: &B) -> InternetChecksum {
+fn sum_of<B: PortBuf>((local, peer): Between<'_>, part: &B) -> InternetChecksum {
     let empty = InternetChecksum::new();
-    if local.sums() { part.segments().fold(empty, |sum, segment| sum.with(segment)) } else { empty }
+    if local.sums(peer) { part.segments().fold(empty, |sum, segment| sum.with(segment)) } else { empty }
 }
 
 /// Writes the headers into the headroom, which is there.
@@ -286,23 +289,23 @@ fn finish<B: PortBuf>(local: &Local, part: Part<B>, peer: &Peer, header: &FrameH
 /// All of `body`: with the headers in front where it lies, behind a buffer for them, or copied.
 #[inline]
 fn last_part<B: PortBuf>(
-    local: &Local,
+    between: Between<'_>,
     layout: &Layout,
     mut body: B,
     frames: &impl Pool<Buf = B>,
 ) -> Result<Part<B>, (B, Stop)> {
     let (text_len, segments) = (body.len(), body.segment_count());
-    let room = body.headroom() >= local.header_bytes() && body.try_unique().is_some();
+    let room = body.headroom() >= between.0.header_bytes() && body.try_unique().is_some();
     if room && segments <= layout.segments_max {
-        let sum = sum_of(local, &body);
+        let sum = sum_of(between, &body);
         return Ok(Part { frame: body, text_len, sum, how: How::InPlace });
     }
     if text_len <= layout.copybreak || segments >= layout.segments_max {
-        return copy(local, layout, &body, text_len, frames).map_err(|stop| (body, stop));
+        return copy(between, layout, &body, text_len, frames).map_err(|stop| (body, stop));
     }
-    match head(local, frames) {
+    match head(between.0, frames) {
         Ok(mut frame) => {
-            let sum = sum_of(local, &body);
+            let sum = sum_of(between, &body);
             match frame.chain(body) {
                 Ok(()) => Ok(Part { frame, text_len, sum, how: How::Chained }),
                 Err(body) => Err((body, Stop::Give(FrontDrop::DoesNotFit))),
@@ -314,7 +317,7 @@ fn last_part<B: PortBuf>(
 
 /// The first `len` bytes of `body`: shared behind a buffer for the headers, or copied.
 fn next_part<B: PortBuf>(
-    local: &Local,
+    between: Between<'_>,
     layout: &Layout,
     body: &B,
     len: usize,
@@ -324,13 +327,13 @@ fn next_part<B: PortBuf>(
     if len > layout.copybreak && layout.segments_max > 1 {
         let part = slices.slice(body, 0, len).ok_or(Stop::Starved)?;
         if part.segment_count() < layout.segments_max {
-            let mut frame = head(local, frames)?;
-            let sum = sum_of(local, &part);
+            let mut frame = head(between.0, frames)?;
+            let sum = sum_of(between, &part);
             frame.chain(part).map_err(|_| Stop::Give(FrontDrop::DoesNotFit))?;
             return Ok(Part { frame, text_len: len, sum, how: How::Chained });
         }
     }
-    copy(local, layout, body, len, frames)
+    copy(between, layout, body, len, frames)
 }
 
 /// An empty buffer with room for the headers in front.
@@ -342,13 +345,13 @@ fn head<B: PortBuf>(local: &Local, frames: &impl Pool<Buf = B>) -> Result<B, Sto
 
 /// The first `len` bytes of `body`, copied.
 fn copy<B: PortBuf>(
-    local: &Local,
+    between: Between<'_>,
     layout: &Layout,
     body: &B,
     len: usize,
     frames: &impl Pool<Buf = B>,
 ) -> Result<Part<B>, Stop> {
-    let mut frame = head(local, frames)?;
+    let mut frame = head(between.0, frames)?;
     let mut left = len;
     for segment in body.segments() {
         let mut bytes = &segment[..segment.len().min(left)];
@@ -366,7 +369,7 @@ fn copy<B: PortBuf>(
             break;
         }
     }
-    let sum = sum_of(local, &frame);
+    let sum = sum_of(between, &frame);
     Ok(Part { frame, text_len: len, sum, how: How::Copied })
 }
 

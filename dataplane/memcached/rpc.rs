@@ -182,15 +182,20 @@ impl<'a> Rest<'a> {
 
 /// Writes a request. The key has at most [`KEY_BYTES_MAX`] bytes and the value less than 4 GiB, which a parsed request's
 /// have.
-#[expect(clippy::cast_possible_truncation, reason = "a parsed key has at most 250 bytes")]
 pub fn put_call(out: &mut impl Output, call: &Call<'_>) {
+    put_call_head(out, call);
+    if let Call::Operation { operation: Operation::Store(store), .. } = call {
+        out.put(store.value);
+    }
+}
+
+/// Writes a request up to its value.
+#[expect(clippy::cast_possible_truncation, reason = "a parsed key has at most 250 bytes")]
+pub fn put_call_head(out: &mut impl Output, call: &Call<'_>) {
     match call {
         Call::Operation { key, operation } => {
             put_operation(out, key.len() as u8, operation);
             out.put(key);
-            if let Operation::Store(store) = operation {
-                out.put(store.value);
-            }
         }
         Call::Flush { delay } => {
             out.put(&[FLUSH, 0]);
@@ -201,6 +206,22 @@ pub fn put_call(out: &mut impl Output, call: &Call<'_>) {
             out.put(key);
         }
     }
+}
+
+/// The key of a request whose beginning this is, if that is all there: for whoever wants to know it before the request is
+/// read.
+#[must_use]
+pub fn key(message: &[u8]) -> Option<&[u8]> {
+    let (&[kind, key_bytes], _) = message.split_first_chunk()?;
+    let fixed = match kind {
+        FETCH => 17,
+        STORE => 22,
+        DELETE => 15,
+        ARITHMETIC => 37,
+        DROP => 2,
+        _ => return None,
+    };
+    message.get(fixed..fixed + usize::from(key_bytes))
 }
 
 fn put_operation(out: &mut impl Output, key_bytes: u8, operation: &Operation<'_>) {

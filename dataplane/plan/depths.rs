@@ -48,12 +48,16 @@ pub(super) fn qp(keys: &FabricKeys, of: Sizing<'_>, ledger: &mut Ledger) -> Plan
         max_sge: ledger.number(at("max_sge"), keys.max_sge, 16, 1..=MAX_SGE, "segments (rxe refuses 33)"),
         max_inline: ledger.number(at("inline"), keys.inline, 0, 0..=MAX_INLINE_BYTES, "bytes"),
         signal_every: signal_every(keys, of, send_depth, ledger),
-        ..wire(keys, Subject { index: of.index, name: of.name }, ledger)
+        ..wire(keys, Subject { index: of.index, name: of.name }, READ_DEPTH, ledger)
     }
 }
 
-/// What is the same for every queue pair of a node: outstanding READs, retries, timers. The depths are still to come.
-pub(super) fn wire(keys: &FabricKeys, of: Subject<'_>, ledger: &mut Ledger) -> PlanQp {
+/// READs that a queue pair has outstanding where nothing else is said: as many as every adapter takes.
+pub(super) const READ_DEPTH: u32 = 16;
+
+/// What is the same for every queue pair of a node: outstanding READs, `read_depth` of them by default, retries, timers. The
+/// depths are still to come.
+pub(super) fn wire(keys: &FabricKeys, of: Subject<'_>, read_depth: u32, ledger: &mut Ledger) -> PlanQp {
     let at = |key| fabric_at(of.index, key);
     let small = |value: u32| u8::try_from(value).unwrap_or(u8::MAX);
     let retry = ledger.number(at("retry"), keys.retry, 6, 0..=7, "");
@@ -71,7 +75,7 @@ pub(super) fn wire(keys: &FabricKeys, of: Subject<'_>, ledger: &mut Ledger) -> P
         max_sge: 0,
         max_inline: 0,
         signal_every: 0,
-        read_depth: small(ledger.number(at("read_depth"), keys.read_depth, 16, 1..=128, "")),
+        read_depth: small(ledger.number(at("read_depth"), keys.read_depth, read_depth, 1..=128, "")),
         retry: small(retry),
         rnr_retry: small(ledger.number(at("rnr_retry"), keys.rnr_retry, 7, 0..=7, "(7 = for ever)")),
         rnr_timer_code: rnr_timer(keys, of, ledger),

@@ -4,12 +4,14 @@ use super::bounds::{MAX_CQ_DEPTH, MAX_DEPTH, MAX_SGE};
 use super::depths::{self, Subject};
 use super::ledger::{Ledger, fabric_at, service_at};
 use super::{PlanKv, PlanMemoryNode, PlanQp};
-use crate::config::{CallKeys, Config, FabricKeys, QpKind, ReadKeys};
+use crate::config::{CallKeys, Config, FabricKeys, QpKind, ReadKeys, TransportKind};
 
 /// READs in flight on one queue pair.
 const READS: u32 = 128;
-/// Messages in flight on one queue pair.
-const CALLS: u32 = 16;
+/// READs that the soft transport has outstanding on one queue pair: a few bursts of GETs.
+const SOFT_READ_DEPTH: u32 = 128;
+/// Messages in flight on one queue pair: a burst of SETs.
+const CALLS: u32 = 32;
 
 /// A lane of a node before its depths are known.
 #[derive(Clone, Copy)]
@@ -67,10 +69,12 @@ pub(super) fn memory(
 /// What is the same for both lanes.
 fn wire(fabric: &FabricKeys, of: Subject<'_>, ledger: &mut Ledger) -> PlanQp {
     let at = fabric_at(of.index, "max_sge");
+    let soft = fabric.transport == Some(TransportKind::Soft);
+    let read_depth = if soft { SOFT_READ_DEPTH } else { depths::READ_DEPTH };
     PlanQp {
         kind: QpKind::Rc,
         max_sge: ledger.number(at, fabric.max_sge, 16, 1..=MAX_SGE, "segments"),
-        ..depths::wire(fabric, of, ledger)
+        ..depths::wire(fabric, of, read_depth, ledger)
     }
 }
 

@@ -135,6 +135,14 @@ impl PlanPort {
     }
 }
 
+impl PortSource {
+    /// True for an end of a link: whatever leaves it arrives as it was.
+    #[must_use]
+    pub fn is_in_memory(&self) -> bool {
+        matches!(self, PortSource::LinkEnd { .. })
+    }
+}
+
 /// What a port is made of.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]

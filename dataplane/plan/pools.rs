@@ -358,6 +358,9 @@ fn slice_pool(index: usize, ports: &Draft, inputs: &Inputs<'_>, ledger: &mut Led
     let mut demand = Demand::default();
     demand.add("TX slots", tx_slots(node, ports));
     demand.add("TX bursts", node.workers.len() as u64 * u64::from(TX_BACKLOG));
+    if let (PlanService::Kv(_), Some(fabric)) = (&node.service, &node.fabric) {
+        demand.add("values of calls", calls(fabric));
+    }
     demand.add("held by the far end", held_far(node, ports, inputs.nodes));
     let cache = node_cache(node, ports);
     demand.add("lcore caches", cached(cache, inputs.lcores));

@@ -32,7 +32,7 @@ use crate::bridge::PacketPool;
 use crate::config::{ConfigFile, TransportKind};
 use crate::control::{Endpoint, NodeControl};
 use crate::fabric::{Fabric, WorkerTransport};
-use crate::plan::{Hardware, Plan, PlanFabric, PlanNode, PlanTransport, PollPolicy};
+use crate::plan::{Hardware, Plan, PlanFabric, PlanNode, PlanPort, PlanTransport, PollPolicy};
 use crate::soft::{SoftEndpoint, SoftPort, Steering};
 use crate::stats::Board;
 use crate::worker::{FabricPort, IdlePolicy, LaneKind, Mailbox, PortLane, Role, run_lcore};
@@ -132,6 +132,7 @@ fn open_soft(opening: &Opening<'_>) -> Result<SoftEndpoint, RunError> {
         gateway: soft.gateway,
         vlan: soft.vlan,
         mtu: soft.mtu,
+        in_memory: planned.source.is_in_memory(),
         dscp: opening.fabric.dscp,
         pmtu: opening.fabric.pmtu,
         flight_records: soft.flight_records.clone(),
@@ -248,7 +249,8 @@ where
             let wait = roles::tx_wait_ns(node);
             let client = worker.queues.first();
             let memory = nodes[r.node].as_ref().and_then(|n| n.memory.as_ref());
-            let making = making(client.map(|queue| &running[queue.port]), memory, (seed, unix_ns_at_zero));
+            let client_port = client.map(|queue| (&plan.ports[queue.port], &running[queue.port]));
+            let making = making(client_port, memory, (seed, unix_ns_at_zero));
             let service = roles::service(node, r.worker, &making)?;
             let mut lane = |q: &crate::plan::PortQueue, kind, wait| {
                 let (rx, tx) = running[q.port].take_queues(q.queue);
@@ -289,15 +291,17 @@ where
 
 /// What a service on this client port is made with.
 fn making<'a>(
-    port: Option<&RunningPort>,
+    client: Option<(&PlanPort, &RunningPort)>,
     memory: Option<&'a MemoryStart>,
     (seed, unix_ns_at_zero): (u64, u64),
 ) -> Making<'a> {
+    let port = client.map(|(_, running)| running);
     let has = |what: fn(&Port) -> bool| port.is_some_and(|running| what(&running.port));
     Making {
         seed,
         unix_ns_at_zero,
         mac: port.map_or([0; 6], RunningPort::mac),
+        in_memory: client.is_some_and(|(planned, _)| planned.source.is_in_memory()),
         tx_checksums: has(sums_chains),
         chains: has(|port| port.info().tx_offloads.chains()),
         memory,

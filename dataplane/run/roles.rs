@@ -28,6 +28,8 @@ pub(super) struct Making<'a> {
     pub(super) unix_ns_at_zero: u64,
     /// MAC address of the client port, if there is one.
     pub(super) mac: [u8; 6],
+    /// The client port is an end of a link in memory.
+    pub(super) in_memory: bool,
     /// The client port fills in checksums.
     pub(super) tx_checksums: bool,
     /// The client port sends chains of buffers.

@@ -36,6 +36,8 @@ pub struct SoftPort {
     pub vlan: Option<u16>,
     /// Largest IP packet in bytes.
     pub mtu: u16,
+    /// It is an end of a link in memory, which damages nothing: packets have no ICRC.
+    pub in_memory: bool,
     /// DSCP of all packets.
     pub dscp: u8,
     /// Payload of a full packet in bytes; what exceeds 4096 is only for peers that agree to it. `None` for the largest of
@@ -100,6 +102,7 @@ impl SoftEndpoint {
         config.vlans = port.vlan.map_or(Vlans::NONE, |id| Vlans::single(0, id));
         config.ethernet_mtu = port.mtu.into();
         config.jumbo_payload = port.pmtu.filter(|pmtu| *pmtu > 4096).unwrap_or(0);
+        config.icrc = !port.in_memory;
         config.max_held = HELD as u32;
         config.recorder_frames = port.flight_records.as_ref().map_or(0, |(_, packets)| *packets);
         config.max_qps = port.max_qps.max(2).next_power_of_two();

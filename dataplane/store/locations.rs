@@ -78,6 +78,16 @@ impl Locations {
         self.period_len = period.max(1);
     }
 
+    /// It will be asked soon where that key was seen.
+    #[inline]
+    pub fn prefetch(&self, hash: u64) {
+        let set = &self.entries[self.set(hash)];
+        if let [first, .., last] = set {
+            crate::prefetch::read(first);
+            crate::prefetch::read(last);
+        }
+    }
+
     /// Where the key with this hash was last seen: node and location.
     #[inline]
     pub fn find(&mut self, hash: u64) -> Option<(u16, Location)> {
@@ -89,14 +99,27 @@ impl Locations {
         Some((found.node, found.location()))
     }
 
-    /// An item was found there: remembers it, and what is to be told of its use.
+    /// Where the key was stored after the item with this sequence, if that is known.
+    #[inline]
+    pub fn newer(&self, hash: u64, node: u16, seq: u64) -> Option<Location> {
+        let found = self.entries[self.set(hash)].iter().find(|e| e.used && e.hash == hash)?;
+        (found.node == node && found.seq > seq).then(|| found.location())
+    }
+
+    /// An item was found there: remembers it, unless a later one of the key is known, and what is to be told of its use.
     pub fn found(&mut self, hash: u64, node: u16, location: Location) {
         let period = self.period_now();
         let at = self.entry_for(hash);
         let known = &mut self.entries[at];
         let first = !known.used || known.hash != hash || known.period != period;
-        let uses = if known.used && known.hash == hash { known.uses } else { 0 };
-        *known = Entry::new(hash, node, location, period, uses);
+        if known.used && known.hash == hash {
+            if known.node == node && known.seq > location.seq {
+                return;
+            }
+            *known = Entry::new(hash, node, location, period, known.uses);
+        } else {
+            *known = Entry::new(hash, node, location, period, 0);
+        }
         if first {
             let batch = self.batches.get_mut(usize::from(node));
             if batch.is_none_or(|b| b.try_push(location.place).is_err()) {
@@ -112,7 +135,7 @@ impl Locations {
         self.entries[at] = Entry::new(hash, node, location, period, 0);
     }
 
-    /// Forgets a key: a mutation of it is posted, or it was not where it was thought to be.
+    /// Forgets a key: it was deleted, or is not where it was thought to be.
     pub fn forget(&mut self, hash: u64) {
         let range = self.set(hash);
         if let Some(entry) = self.entries[range].iter_mut().find(|e| e.used && e.hash == hash) {

@@ -58,8 +58,10 @@
 //! - **A lookup is one epoch, not each READ.** A place is cut again only when no *lookup* (buckets, then item) that began
 //!   before its slot was cleared is under way. Then an item that is read through its slot cannot change into another one
 //!   under the reader's hands, and no checksum is needed for that; a checksum guards against what the rules do not cover.
-//! - **Mutations wait for GETs, too.** In a gateway worker a mutation waits for earlier GETs of its key, not only the other
-//!   way round: otherwise a GET that has to look again sees the value of a request its client sent later.
+//! - **Mutations wait for GETs, too.** In a gateway worker a mutation waits for earlier GETs of its client and key, not only the
+//!   other way round: otherwise a GET that has to look again sees the value of a request its client sent later.
+//! - **Clients need not wait for each other**, and a location may be kept while a mutation of its key is under way: the dead mark
+//!   comes before the acknowledgement, so who reads there afterwards sees that the item is gone.
 //! - **Expired means expired when the lookup began.** An item that was alive at its beginning and is past its time at the end
 //!   may have been replaced in between: the lookup is done again.
 //! - **"Not found" needs the membership.** A gateway that misses a key also reads the node's generation, in the same doorbell

@@ -24,13 +24,15 @@ pub(super) struct Epochs {
     now: u64,
     /// By gateway; `u64::MAX` for one that is not connected.
     oldest: Vec<u64>,
+    /// Numbers from here on have never been connected.
+    used: usize,
     /// The least of these.
     least: u64,
 }
 
 impl Epochs {
     pub(super) fn new() -> Self {
-        Epochs { now: 1, oldest: vec![u64::MAX; MOST_GATEWAYS], least: u64::MAX }
+        Epochs { now: 1, oldest: vec![u64::MAX; MOST_GATEWAYS], used: 0, least: u64::MAX }
     }
 
     /// The epoch of the next death: what gateways are to be told.
@@ -51,6 +53,7 @@ impl Epochs {
 
     pub(super) fn connect(&mut self, gateway: usize) -> Result<u64, BadReport> {
         *self.oldest.get_mut(gateway).ok_or(BadReport::Unknown)? = self.now;
+        self.used = self.used.max(gateway + 1);
         self.settle();
         Ok(self.now)
     }
@@ -70,8 +73,10 @@ impl Epochs {
         }
         // Reports that overtook each other: the newer one was true.
         if epoch > *oldest {
-            *oldest = epoch;
-            self.settle();
+            let was_least = std::mem::replace(oldest, epoch) == self.least;
+            if was_least {
+                self.settle();
+            }
         }
         Ok(())
     }
@@ -90,7 +95,7 @@ impl Epochs {
     }
 
     fn settle(&mut self) {
-        self.least = self.oldest.iter().copied().min().unwrap_or(u64::MAX);
+        self.least = self.oldest[..self.used].iter().copied().min().unwrap_or(u64::MAX);
     }
 }
 

@@ -40,6 +40,14 @@ impl Memory {
         self.window.len()
     }
 
+    /// The line at this offset will be read soon; of a line that is not there nothing is fetched.
+    #[inline]
+    pub(super) fn expect(&self, offset: usize) {
+        if offset + 8 <= self.window.len() {
+            crate::prefetch::read(self.window.word(offset));
+        }
+    }
+
     /// What we wrote last, or start with.
     #[inline]
     pub(super) fn word(&self, offset: usize) -> u64 {

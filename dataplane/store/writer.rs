@@ -173,6 +173,28 @@ impl Writer {
         Some(self.item(&entry))
     }
 
+    /// A key that will be asked for soon: fetches the buckets it may be in, which are told.
+    #[inline]
+    pub fn expect(&self, key: &[u8]) -> Probe {
+        let probe = self.probe(key);
+        for bucket in probe.buckets {
+            self.memory.expect(self.geometry.bucket_offset(self.partition, bucket));
+        }
+        probe
+    }
+
+    /// Fetches the items that the buckets of such a key lead to.
+    #[inline]
+    pub fn expect_items(&self, probe: &Probe) {
+        let probe = Probe { partition: self.partition, ..*probe };
+        for entry in index::entries(&self.memory, &self.geometry, &probe).filter(|e| e.slot.tag == probe.tag)
+        {
+            let start = entry.slot.place as usize * UNIT;
+            self.memory.expect(start);
+            self.memory.expect(start + UNIT);
+        }
+    }
+
     /// Copies bytes of an item's value from `from` on, as many as there are and `out` holds; how many.
     pub fn read(&self, item: &Item, from: usize, out: &mut [u8]) -> usize {
         let n = out.len().min(item.value_len.saturating_sub(from));

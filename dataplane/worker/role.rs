@@ -113,8 +113,9 @@ impl<T: WorkerTransport> RoleLoop<T> {
     pub fn run_once(&mut self, now: Time) -> bool {
         self.now = now;
         let mut busy = self.take_frames(now);
-        busy |= self.serve(now);
+        // First what is over: it makes room, and what follows from it leaves with the same doorbells as what is new.
         busy |= self.complete(now);
+        busy |= self.serve(now);
         busy |= self.send_frames(now);
         self.turns += 1;
         if self.turns.is_multiple_of(TICK_TURNS) || self.role.mailbox.has_mail() {
@@ -191,15 +192,15 @@ impl<T: WorkerTransport> RoleLoop<T> {
     /// Completions to the service.
     #[inline]
     fn complete(&mut self, now: Time) -> bool {
-        let mut completions = std::mem::take(&mut self.completions);
-        let n = self.role.fabric.poll(now, &mut completions);
+        let RoleLoop { role, completions, outbox, tally, .. } = self;
+        let n = role.fabric.poll(now, completions);
         if n > 0 {
-            let (service, mut ctx, _) = self.parts(now);
+            let (transport, pools) = (&mut role.fabric, &role.pools);
+            let mut ctx = Context { now, transport, tx: outbox, pools, tally };
             for completion in completions.drain(..) {
-                service.on_completion(&mut ctx, completion);
+                role.service.on_completion(&mut ctx, completion);
             }
         }
-        self.completions = completions;
         n > 0
     }
 

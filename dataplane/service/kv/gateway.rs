@@ -1,6 +1,6 @@
 //! A gateway worker: the front end towards clients, the engine towards memory nodes.
 
-use super::engine::{Engine, EngineSettings};
+use super::engine::{Client, Engine, EngineSettings};
 use super::link::KvLink;
 use super::members::Members;
 use crate::flow::PathIndex;
@@ -12,6 +12,13 @@ use rdma_engine::buf::Pool;
 use rdma_engine::transport::Transport;
 use rdma_engine::types::Time;
 use rdma_engine::wr::{Completion, QpId};
+
+impl Client for Peer {
+    #[inline]
+    fn flow(&self) -> u64 {
+        Peer::flow(self)
+    }
+}
 
 /// A gateway on one worker.
 #[derive(Debug)]
@@ -209,7 +216,6 @@ impl<B: PortBuf, T: Transport<Buf = B>, P: Pool<Buf = B>> Service<T, P> for Gate
     #[inline]
     fn on_completion(&mut self, ctx: &mut Context<'_, T, P>, completion: Completion<B>) {
         self.engine.completed(ctx, completion);
-        self.send_replies(ctx);
     }
 
     fn on_tick(&mut self, ctx: &mut Context<'_, T, P>) {

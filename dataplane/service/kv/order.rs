@@ -1,7 +1,9 @@
-//! Program order of a worker's clients: operations on one key happen one after the other, reads among themselves together.
+//! Program order of a worker's clients: operations of one client on one key happen one after the other, reads among
+//! themselves together.
 //!
-//! Keys are told apart by some bits of their hash only; two that share them wait for each other now and then, which is
-//! harmless.
+//! Operations of different clients that are under way at once may happen in any order, so they do not wait here: a key that
+//! everybody writes is as fast as its memory node. Client and key are told apart by some bits of a hash only; two pairs
+//! that share them wait for each other now and then, which is harmless.
 
 /// No operation.
 const NONE: u32 = u32::MAX;
@@ -23,7 +25,7 @@ pub enum Turn {
     Later,
 }
 
-/// Who is at work and who waits, by key. Operations are numbers below the capacity.
+/// Who is at work and who waits, by client and key. Operations are numbers below the capacity.
 #[derive(Debug)]
 pub struct Order {
     lanes: Box<[Lane]>,
@@ -47,7 +49,13 @@ impl Order {
         &mut self.lanes[at]
     }
 
-    /// An operation on the key with this hash comes.
+    /// Such an operation comes soon.
+    #[inline]
+    pub fn prefetch(&mut self, hash: u64) {
+        crate::prefetch::read(self.lane(hash));
+    }
+
+    /// An operation comes whose client and key have this hash.
     #[inline]
     pub fn enter(&mut self, hash: u64, operation: u32, writes: bool) -> Turn {
         let lane = self.lane(hash);

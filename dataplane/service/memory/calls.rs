@@ -10,6 +10,7 @@ use crate::service::kv::message::{
 };
 use crate::service::kv::output::{BufOutput, contiguous};
 use crate::stats::Counter;
+use crate::store::geometry::Probe;
 use rdma_engine::buf::{Buf, Pool, copy_out};
 use rdma_engine::transport::Transport;
 use zerocopy::{FromBytes, IntoBytes};
@@ -26,6 +27,16 @@ pub(super) struct Stalled<B> {
     buf: B,
 }
 
+/// A call that came and is carried out when all of its turn are here.
+#[derive(Debug)]
+pub(super) struct Arrived<B> {
+    pub(super) seat: usize,
+    /// The message.
+    buf: B,
+    /// Where its key may be.
+    probe: Probe,
+}
+
 /// What became of an operation.
 enum Tried<B> {
     Answered(B),
@@ -38,8 +49,44 @@ enum Tried<B> {
 }
 
 impl<B: Buf> MemoryNode<B> {
-    /// A message of a gateway.
-    pub(super) fn called<T, P>(&mut self, ctx: &mut Context<'_, T, P>, at: usize, buf: B)
+    /// A message of a gateway. What it will look at is fetched while the others of its turn are taken.
+    #[inline]
+    pub(super) fn take_call<T, P>(&mut self, ctx: &mut Context<'_, T, P>, seat: usize, buf: B)
+    where
+        T: Transport<Buf = B>,
+        P: Pool<Buf = B>,
+    {
+        if self.inbox.len() == self.inbox.capacity() {
+            self.serve_inbox(ctx);
+        }
+        let key = buf.first().get(CALL_HEADER..).and_then(rpc::key);
+        let probe = key.map_or(Probe::NOWHERE, |key| self.writer.expect(key));
+        self.inbox.push(Arrived { seat, buf, probe });
+    }
+
+    /// Carries out the calls of this turn, in the order in which they came. True if there were any.
+    #[inline]
+    pub(super) fn serve_inbox<T, P>(&mut self, ctx: &mut Context<'_, T, P>) -> bool
+    where
+        T: Transport<Buf = B>,
+        P: Pool<Buf = B>,
+    {
+        if self.inbox.is_empty() {
+            return false;
+        }
+        let mut inbox = std::mem::take(&mut self.inbox);
+        for call in inbox.iter().filter(|call| call.probe != Probe::NOWHERE) {
+            self.writer.expect_items(&call.probe);
+        }
+        for call in inbox.drain(..) {
+            self.called(ctx, call.seat, call.buf);
+        }
+        self.inbox = inbox;
+        true
+    }
+
+    /// Does what a message of a gateway asks for.
+    fn called<T, P>(&mut self, ctx: &mut Context<'_, T, P>, at: usize, buf: B)
     where
         T: Transport<Buf = B>,
         P: Pool<Buf = B>,

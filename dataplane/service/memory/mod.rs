@@ -23,10 +23,10 @@ use crate::service::relay::{PathEnd, PathTotals};
 use crate::service::{Burst, Context, Service};
 use crate::stats::Counter;
 use crate::store::Writer;
-use calls::Stalled;
+use calls::{Arrived, Stalled};
 use chores::Chores;
 use rdma_engine::buf::{Buf, Pool};
-use rdma_engine::transport::Transport;
+use rdma_engine::transport::{POLL_BATCH, Transport};
 use rdma_engine::types::Time;
 use rdma_engine::wr::{Completion, Done, QpId, Status};
 use seats::Seat;
@@ -54,6 +54,8 @@ pub struct MemoryNode<B: Buf> {
     writer: Writer,
     owners: Owners,
     seats: Box<[Seat<B>]>,
+    /// Calls of this turn.
+    inbox: Vec<Arrived<B>>,
     /// Values and messages that have to be put together.
     scratch: Box<[u8]>,
     gathered: Vec<u8>,
@@ -78,6 +80,7 @@ impl<B: Buf> MemoryNode<B> {
             stalled: VecDeque::with_capacity(64),
             stalled_since: Time(0),
             starved_since: None,
+            inbox: Vec::with_capacity(POLL_BATCH),
             chores: Chores::new(&writer),
             owners: Owners::default(),
             draining: false,
@@ -126,6 +129,7 @@ impl<B: Buf> MemoryNode<B> {
         let down = |seat: &Seat<B>| seat.is_down(ctx.transport);
         let at = seats.iter().position(down)?;
         stalled.retain(|call| call.seat != at);
+        self.inbox.retain(|call| call.seat != at);
         let (qp, end) = seats[at].leave()?;
         Some((at as PathIndex, qp, end))
     }
@@ -155,6 +159,7 @@ impl<B: Buf> MemoryNode<B> {
     /// The deadline of a drain has passed.
     pub fn abandon<T: Transport<Buf = B>, P>(&mut self, ctx: &mut Context<'_, T, P>) {
         self.stalled.clear();
+        self.inbox.clear();
         (0..self.seats.len()).for_each(|at| self.seat_failed(ctx, at, PathEnd::Told));
     }
 }
@@ -163,7 +168,7 @@ impl<T: Transport, P: Pool<Buf = T::Buf>> Service<T, P> for MemoryNode<T::Buf> {
     fn on_burst(&mut self, ctx: &mut Context<'_, T, P>, burst: &mut Burst<T::Buf>) -> bool {
         // Nobody sends frames to a memory node.
         burst.clear();
-        let mut any = false;
+        let mut any = self.serve_inbox(ctx);
         if std::mem::take(&mut self.has_unsent) {
             for at in 0..self.seats.len() {
                 any |= self.send_unsent(ctx, at);
@@ -189,7 +194,7 @@ impl<T: Transport, P: Pool<Buf = T::Buf>> Service<T, P> for MemoryNode<T::Buf> {
             return self.seat_failed(ctx, at, end);
         }
         if let Done::Received(_) = completion.done {
-            self.called(ctx, at, completion.buf);
+            self.take_call(ctx, at, completion.buf);
         }
     }
 

@@ -29,6 +29,8 @@ impl Wish {
 #[derive(Debug)]
 pub(super) struct Op {
     pub(super) ticket: u64,
+    /// Whose it is, of the gateway's clients: those of one are in its order.
+    pub(super) client: usize,
     pub(super) key: Key,
     pub(super) wish: Wish,
     /// Its events in the history: one, or one for each key.
@@ -156,9 +158,10 @@ impl Gateway {
     pub(super) fn may_begin(&self, index: usize) -> bool {
         let op = &self.ops[index];
         let conflict = |earlier: &Op| {
+            let same = earlier.client == op.client;
             let both_read = earlier.wish.is_get() && op.wish.is_get();
             let all = matches!(earlier.wish, Wish::Flush) || matches!(op.wish, Wish::Flush);
-            all || (earlier.key == op.key && !both_read)
+            same && (all || (earlier.key == op.key && !both_read))
         };
         !self.rules.program_order() || !self.ops[..index].iter().any(conflict)
     }

@@ -30,6 +30,8 @@ use world::World;
 type Key = u8;
 
 const KEYS: Key = 5;
+/// Clients of a gateway.
+const CLIENTS: usize = 2;
 const NODES: usize = 3;
 const GATEWAYS: usize = 3;
 /// Steps in which clients ask, and after that at most until everything is answered.

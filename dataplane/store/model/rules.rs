@@ -43,7 +43,7 @@ impl Rules {
         self.0 & 1 << 4 != 0
     }
 
-    /// Operations of a key wait for one another in a gateway worker as the program of a client demands.
+    /// Operations of a client on a key wait for one another in a gateway worker, as the client's program demands.
     pub fn program_order(self) -> bool {
         self.0 & 1 << 5 != 0
     }

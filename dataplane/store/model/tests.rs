@@ -20,7 +20,7 @@ fn all_rules_together_explain_every_history() {
 
 /// For each rule a seed under which its absence is seen. When the model has changed find others:
 /// `cargo run --release --example kv_model -- --without RULE`.
-const SEEN: [(u8, u64); 8] = [(1, 3189), (2, 134), (3, 225), (4, 476), (5, 7), (6, 0), (7, 2), (8, 19)];
+const SEEN: [(u8, u64); 8] = [(1, 1788), (2, 2182), (3, 96), (4, 83), (5, 1), (6, 1), (7, 19), (8, 7)];
 
 #[test]
 fn each_rule_is_needed() {
@@ -36,5 +36,5 @@ fn each_rule_is_needed() {
 #[test]
 fn a_seed_gives_the_same_run_again() {
     assert_eq!(run(7, Rules::ALL), run(7, Rules::ALL));
-    assert_eq!(run(3189, Rules::without(1)), run(3189, Rules::without(1)));
+    assert_eq!(run(1788, Rules::without(1)), run(1788, Rules::without(1)));
 }

@@ -4,7 +4,7 @@ use super::gateway::{Gateway, Lookup, Op, Outcome, State, Wish};
 use super::history::{Event, Kind, MOST};
 use super::memory::Version;
 use super::node::{Answer, Ask, Node, Reply, Request};
-use super::{CLOCK_SKEW, GATEWAYS, KEYS, Key, NODES, Rules, SETTLING, Summary, owner};
+use super::{CLIENTS, CLOCK_SKEW, GATEWAYS, KEYS, Key, NODES, Rules, SETTLING, Summary, owner};
 use rdma_engine::sim::rng::Rng;
 use std::collections::VecDeque;
 
@@ -149,11 +149,12 @@ impl World {
         };
         let keys = if matches!(wish, Wish::Flush) { 0..KEYS } else { key..key + 1 };
         self.tickets += 1;
-        let (began, program) = (self.now, Some((gateway, self.tickets)));
+        let client = self.tickets as usize % CLIENTS;
+        let (began, program) = (self.now, Some((gateway * CLIENTS + client, self.tickets)));
         let first = self.history.len();
         self.history.extend(keys.map(|key| Event { key, kind, began, ended: None, program }));
         let (ticket, events, state) = (self.tickets, (first..self.history.len()).collect(), State::Waiting);
-        self.gateways[gateway].ops.push(Op { ticket, key, wish, events, sent: false, state });
+        self.gateways[gateway].ops.push(Op { ticket, client, key, wish, events, sent: false, state });
     }
 
     /// A node does its next store.
@@ -195,10 +196,6 @@ impl World {
             let lookup = g.look_up(op.key, node, self.now);
             self.gateways[gateway].ops[index].state = State::Reading(lookup);
         } else {
-            let key = op.key;
-            if self.rules.program_order() {
-                self.gateways[gateway].cache.remove(&key);
-            }
             self.send(gateway, index, wanted);
         }
     }

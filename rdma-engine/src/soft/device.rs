@@ -143,7 +143,8 @@ impl<P: Pool + Send> SoftDevice<P> {
             soft: Default::default(),
             counters: Counters::default(),
             solicited: false,
-            recorder: (config.recorder_frames > 0).then(|| Recorder::new(config.recorder_frames)),
+            recorder: (config.recorder_frames > 0)
+                .then(|| Recorder::new(config.recorder_frames, config.icrc)),
             held: 0,
             config,
         }

@@ -8,6 +8,7 @@ use super::endpoint::SoftTransport;
 use super::qp::Qp;
 use crate::buf::{Buf, Pool};
 use crate::types::{Psn, Qpn, Time};
+use crate::wire::icrc::LEN;
 use crate::wr::{QpId, Status};
 use std::io;
 use std::path::{Path, PathBuf};
@@ -34,13 +35,20 @@ pub(crate) struct Recorder {
     /// Frames ever noted.
     count: u64,
     now: Time,
+    /// Bytes at the end of a frame that mean nothing.
+    tail: usize,
 }
 
 impl Recorder {
-    /// Keeps the last `frames` frames.
-    pub(crate) fn new(frames: u32) -> Self {
+    /// Keeps the last `frames` frames. Those without an ICRC end before its place, so that nobody takes it for a wrong one.
+    pub(crate) fn new(frames: u32, icrc: bool) -> Self {
         let empty = Record { at: Time(0), len: 0, slot: 0, kept: 0, sent: false, bytes: [0; KEPT] };
-        Recorder { records: vec![empty; frames as usize].into_boxed_slice(), count: 0, now: Time(0) }
+        Recorder {
+            records: vec![empty; frames as usize].into_boxed_slice(),
+            count: 0,
+            now: Time(0),
+            tail: if icrc { 0 } else { LEN },
+        }
     }
 
     /// It is `now`.
@@ -52,7 +60,7 @@ impl Recorder {
     pub(crate) fn note<B: Buf>(&mut self, slot: u16, sent: bool, frame: &B) {
         let at = (self.count % self.records.len() as u64) as usize;
         let first = frame.first();
-        let kept = first.len().min(KEPT);
+        let kept = first.len().min(KEPT).min(frame.len().saturating_sub(self.tail));
         let record = &mut self.records[at];
         record.bytes[..kept].copy_from_slice(&first[..kept]);
         (record.at, record.len, record.slot) = (self.now, frame.len() as u32, slot);

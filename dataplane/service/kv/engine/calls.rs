@@ -2,9 +2,10 @@
 
 use super::job::{Failure, Outcome, Step, Task};
 use super::lookup::key_of;
+use super::request::Client;
 use super::{Admission, Engine, Mark, What};
 use crate::flow::PathIndex;
-use crate::memcached::rpc::{Call, put_call};
+use crate::memcached::rpc::{CALL_BYTES_MAX, Call, put_call, put_call_head};
 use crate::memcached::{Command, KEY_BYTES_MAX, Operation, Parsed, parse};
 use crate::service::Context;
 use crate::service::kv::message::{
@@ -18,13 +19,15 @@ use rdma_engine::transport::Transport;
 use rdma_engine::wr::{Completion, Op, SendWr, Status};
 use zerocopy::{FromBytes, IntoBytes};
 
+/// Values beyond this length go out where they came in, behind a buffer with the head of the call. Bytes.
+const COPYBREAK: usize = 512;
 /// Credits that are kept for what nodes are told by themselves.
 pub(super) const REPORT_CREDITS: u32 = 1;
 /// Tickets of these calls; jobs have lower numbers.
 pub(super) const REPORT: u32 = 0xFFFF;
 pub(super) const JOIN: u32 = 0xFFFE;
 
-impl<B: Buf, C: Copy> Engine<B, C> {
+impl<B: Buf, C: Client> Engine<B, C> {
     /// True if a job's call could be posted now.
     #[inline]
     pub(super) fn can_call(&self, part: usize) -> bool {
@@ -58,10 +61,6 @@ impl<B: Buf, C: Copy> Engine<B, C> {
         if self.post_call(ctx, part, CallKind::Operation, ticket, message) {
             let Some(job) = self.jobs.value(at) else { return };
             job.step = Step::Asked;
-            if job.task == Task::Call {
-                // Wherever it was, it will not be there.
-                self.locations.forget(job.probe.hash);
-            }
         } else {
             self.line_up(at, |p| &mut p.to_call);
         }
@@ -90,12 +89,21 @@ impl<B: Buf, C: Copy> Engine<B, C> {
             Command::Flush { delay, .. } => Call::Flush { delay },
             ref command => Call::Drop { key: key_of(command) },
         };
-        let bytes = match &call {
-            Call::Operation { operation: Operation::Store(store), .. } => store.value.len(),
-            _ => 0,
+        let value: &[u8] = match &call {
+            Call::Operation { operation: Operation::Store(store), .. } => store.value,
+            _ => b"",
         };
-        let small = CALL_HEADER + crate::memcached::rpc::CALL_BYTES_MAX + KEY_BYTES_MAX + bytes
-            <= ctx.pools.frames.buf_room();
+        let head = CALL_HEADER + CALL_BYTES_MAX + KEY_BYTES_MAX;
+        if value.len() > COPYBREAK && head <= ctx.pools.frames.buf_room() {
+            let at = value.as_ptr().addr() - request.frame.first().as_ptr().addr();
+            if let Some(value) = ctx.pools.slices.slice(&request.frame, at, value.len()) {
+                let mut buf = ctx.pools.frames.alloc()?;
+                buf.append(CALL_HEADER)?;
+                put_call_head(&mut BufOutput::new(&mut buf), &call);
+                return buf.chain(value).is_ok().then_some(buf);
+            }
+        }
+        let small = head + value.len() <= ctx.pools.frames.buf_room();
         let mut buf = if small { ctx.pools.frames.alloc()? } else { ctx.pools.messages.alloc()? };
         buf.append(CALL_HEADER)?;
         let mut out = BufOutput::new(&mut buf);
@@ -227,8 +235,10 @@ impl<B: Buf, C: Copy> Engine<B, C> {
         }
         let failure = match kind {
             AnswerKind::Done => {
-                if let Some(location) = header.location() {
-                    self.locations.stored(hash, part, location);
+                match header.location() {
+                    Some(location) => self.locations.stored(hash, part, location),
+                    None if job.task == Task::Call => self.locations.forget(hash),
+                    None => {}
                 }
                 answer.adj(ANSWER_HEADER);
                 return self.finish(ctx, at, Outcome::Answer(answer));

@@ -3,7 +3,7 @@
 use super::Engine;
 use super::job::{Job, KeyAt, Outcome, Place, Step, Task};
 use super::reply::{say, text};
-use super::request::{Answer, Request, Roll, Style};
+use super::request::{Answer, Client, Request, Roll, Style};
 use super::slab::NONE;
 use crate::memcached::{
     Command, Form, KEY_BYTES_MAX, Limits, Operation, Parsed, Refusal, VERSION, parse, reply,
@@ -18,7 +18,7 @@ use rdma_engine::transport::Transport;
 /// A key that has more of them in one request than there is room for.
 const MANY_KEYS: &str = "SERVER_ERROR too many keys in one request";
 
-impl<B: Buf, C: Copy> Engine<B, C> {
+impl<B: Buf, C: Client> Engine<B, C> {
     /// Reads the request's next command and begins it; the reply goes out after the last one.
     pub(super) fn next_command<T, P>(&mut self, ctx: &mut Context<'_, T, P>, at: u32)
     where
@@ -53,7 +53,7 @@ impl<B: Buf, C: Copy> Engine<B, C> {
         P: Pool<Buf = B>,
     {
         let limits = self.limits();
-        let Request { frame, text, command_at, style, roll, answer, .. } = request;
+        let Request { client, frame, text, command_at, style, roll, answer } = request;
         let frame = frame.first();
         let mut decoded = [0; KEY_BYTES_MAX];
         match parse(&frame[text.clone()], &mut decoded, &limits) {
@@ -62,7 +62,7 @@ impl<B: Buf, C: Copy> Engine<B, C> {
                 *style = style_of(&parsed.command);
                 *command_at = text.start;
                 text.start = (text.start + parsed.used).saturating_add(parsed.skip).min(text.end);
-                let mut begin = Begin { engine: self, request: at, frame, roll };
+                let mut begin = Begin { engine: self, request: at, flow: client.flow(), frame, roll };
                 begin.command(ctx, &parsed.command, answer);
                 true
             }
@@ -80,14 +80,16 @@ impl<B: Buf, C: Copy> Engine<B, C> {
 }
 
 /// A command being begun.
-struct Begin<'a, B: Buf, C: Copy> {
+struct Begin<'a, B: Buf, C: Client> {
     engine: &'a mut Engine<B, C>,
     request: u32,
+    /// Of its client.
+    flow: u64,
     frame: &'a [u8],
     roll: &'a mut Roll,
 }
 
-impl<B: Buf, C: Copy> Begin<'_, B, C> {
+impl<B: Buf, C: Client> Begin<'_, B, C> {
     fn command<T, P>(&mut self, ctx: &mut Context<'_, T, P>, command: &Command<'_>, answer: &mut Answer<B>)
     where
         T: Transport<Buf = B>,
@@ -167,11 +169,13 @@ impl<B: Buf, C: Copy> Begin<'_, B, C> {
     fn job(&mut self, key: KeyAt, task: Task, fetches: bool, part: u16, probe: Probe) {
         let engine = &mut *self.engine;
         let writes = task == Task::Call;
+        let is_ordered = task != Task::Flush && probe != Probe::NOWHERE;
+        let lane = is_ordered.then_some(probe.hash ^ self.flow);
         let job = Job {
             task,
             step: Step::Ordered,
             request: self.request,
-            is_ordered: false,
+            lane,
             sibling: NONE,
             next: NONE,
             key,
@@ -198,18 +202,20 @@ impl<B: Buf, C: Copy> Begin<'_, B, C> {
         } else if let Some(last) = engine.jobs.value(last) {
             last.sibling = at;
         }
-        engine.enter(at);
+        if let Some(lane) = lane {
+            engine.order.prefetch(lane);
+            engine.locations.prefetch(probe.hash);
+        }
+        engine.fresh.push_back(at);
     }
 }
 
-impl<B: Buf, C: Copy> Engine<B, C> {
+impl<B: Buf, C: Client> Engine<B, C> {
     /// A new job takes its turn, or waits for it.
-    fn enter(&mut self, at: u32) {
+    pub(super) fn enter(&mut self, at: u32) {
         let Some(job) = self.jobs.value(at) else { return };
-        let ordered = job.task != Task::Flush && job.probe != Probe::NOWHERE;
-        job.is_ordered = ordered;
-        let (hash, writes) = (job.probe.hash, job.writes);
-        if !ordered || self.order.enter(hash, at, writes) == Turn::Now {
+        let writes = job.writes;
+        if job.lane.is_none_or(|lane| self.order.enter(lane, at, writes) == Turn::Now) {
             job.take_turn();
             self.due.push_back(at);
         }

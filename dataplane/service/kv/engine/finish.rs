@@ -2,7 +2,7 @@
 
 use super::job::{Failure, Outcome, Step};
 use super::reply::{say, text, value};
-use super::request::{Answer, Request, Style};
+use super::request::{Answer, Client, Request, Style};
 use super::slab::NONE;
 use super::{Engine, Job};
 use crate::memcached::reply::Output;
@@ -29,7 +29,7 @@ impl Output for Line {
     }
 }
 
-impl<B: Buf, C: Copy> Engine<B, C> {
+impl<B: Buf, C: Client> Engine<B, C> {
     /// A job is over.
     pub(super) fn finish<T, P>(&mut self, ctx: &mut Context<'_, T, P>, at: u32, result: Outcome<B>)
     where
@@ -41,13 +41,13 @@ impl<B: Buf, C: Copy> Engine<B, C> {
         job.step = Step::Done;
         job.result = result;
         let (part, request) = (usize::from(job.part), job.request);
-        let (hash, writes, is_ordered) = (job.probe.hash, job.writes, job.is_ordered);
+        let (lane, writes) = (job.lane, job.writes);
         if let Some(began) = job.began.take() {
             self.parts[part].lookups.end(began);
         }
-        if is_ordered {
+        if let Some(lane) = lane {
             let (jobs, due) = (&mut self.jobs, &mut self.due);
-            self.order.leave(hash, writes, |at| {
+            self.order.leave(lane, writes, |at| {
                 if let Some(job) = jobs.value(at) {
                     job.take_turn();
                     due.push_back(at);

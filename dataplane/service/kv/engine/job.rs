@@ -122,8 +122,8 @@ pub(super) struct Job<B> {
     pub(super) step: Step,
     /// Of which request.
     pub(super) request: u32,
-    /// Its turn was given by the order of its key.
-    pub(super) is_ordered: bool,
+    /// The lane that its turn is in: that of its client and key; `None` for what waits for nothing.
+    pub(super) lane: Option<u64>,
     /// The next job of the same request.
     pub(super) sibling: u32,
     /// The next job in whatever line this one waits.

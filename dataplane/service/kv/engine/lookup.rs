@@ -1,6 +1,7 @@
 //! GETs: one READ where the item was last seen, or both buckets of the key and then the item.
 
 use super::job::{Failure, Outcome, Place, Step, Task};
+use super::request::Client;
 use super::{Admission, Engine, Mark, What};
 use crate::memcached::{Command, Hit, KEY_BYTES_MAX, Parsed, parse};
 use crate::service::Context;
@@ -21,7 +22,7 @@ const BUCKET_READS: usize = 3;
 /// Pieces that a READ may come in without being gathered.
 const PIECES: usize = 32;
 
-impl<B: Buf, C: Copy> Engine<B, C> {
+impl<B: Buf, C: Client> Engine<B, C> {
     /// True if a lookup could post its READs now.
     #[inline]
     pub(super) fn can_read<T: Transport<Buf = B>, P>(&self, ctx: &Context<'_, T, P>, part: usize) -> bool {
@@ -242,8 +243,8 @@ impl<B: Buf, C: Copy> Engine<B, C> {
         }
     }
 
-    /// Something was overtaken: once more from the buckets, or the owner is asked.
-    fn once_more<T, P>(&mut self, ctx: &mut Context<'_, T, P>, at: u32)
+    /// A lookup that was overtaken goes on from there, or the owner is asked.
+    fn once_more<T, P>(&mut self, ctx: &mut Context<'_, T, P>, at: u32, step: Step)
     where
         T: Transport<Buf = B>,
         P: Pool<Buf = B>,
@@ -254,7 +255,7 @@ impl<B: Buf, C: Copy> Engine<B, C> {
             return self.fall_back(ctx, at);
         }
         ctx.tally.add(Counter::KvRaces, 1);
-        job.step = Step::Buckets;
+        job.step = step;
         self.advance(ctx, at);
     }
 
@@ -302,11 +303,31 @@ impl<B: Buf, C: Copy> Engine<B, C> {
                 self.finish(ctx, at, Outcome::Miss);
             }
             Verdict::Other if !remembered => self.next_candidate(ctx, at),
-            Verdict::Other | Verdict::Gone | Verdict::Torn => {
-                self.locations.forget(hash);
-                self.once_more(ctx, at);
-            }
+            Verdict::Other | Verdict::Gone | Verdict::Torn => self.overtaken(ctx, at),
         }
+    }
+
+    /// The item was replaced. Where a mutation that was answered meanwhile has put its successor is known; otherwise the
+    /// buckets lead to it.
+    fn overtaken<T, P>(&mut self, ctx: &mut Context<'_, T, P>, at: u32)
+    where
+        T: Transport<Buf = B>,
+        P: Pool<Buf = B>,
+    {
+        let unix_ms = self.unix_ms(ctx.now);
+        let Some(job) = self.jobs.value(at) else { return };
+        let (part, hash, seq) = (usize::from(job.part), job.probe.hash, job.item.seq);
+        let newer = seq.and_then(|seq| self.locations.newer(hash, part as u16, seq));
+        let (Some(Location { place, units, seq }), Some(job)) = (newer, self.jobs.value(at)) else {
+            self.locations.forget(hash);
+            return self.once_more(ctx, at, Step::Buckets);
+        };
+        job.item = Place { place, units, seq: Some(seq) };
+        let clock = self.node_of(part).clock_ms(unix_ms);
+        if let Some(job) = self.jobs.value(at) {
+            job.began_ms = clock;
+        }
+        self.once_more(ctx, at, Step::Item);
     }
 
     fn judge(&mut self, at: u32, item: Place, buf: &B, times: Times) -> Verdict {

@@ -45,6 +45,7 @@ use rdma_engine::transport::Transport;
 use rdma_engine::types::Time;
 use rdma_engine::wr::{Completion, Cookie};
 use relist::Relisting;
+pub use request::Client;
 use request::Request;
 use slab::{NONE, Slab};
 use std::collections::VecDeque;
@@ -91,7 +92,7 @@ pub struct Reply<B, C> {
 
 /// A gateway worker without its front end.
 #[derive(Debug)]
-pub struct Engine<B: Buf, C: Copy> {
+pub struct Engine<B: Buf, C: Client> {
     settings: EngineSettings,
     owners: Owners,
     members: Box<Members>,
@@ -107,6 +108,8 @@ pub struct Engine<B: Buf, C: Copy> {
     requests: Slab<Request<B, C>>,
     order: Order,
     locations: Locations,
+    /// Jobs that have not asked for their turn yet.
+    fresh: VecDeque<u32>,
     /// Jobs whose turn has come.
     due: VecDeque<u32>,
     /// Requests that can go on.
@@ -122,7 +125,7 @@ pub struct Engine<B: Buf, C: Copy> {
     large: usize,
 }
 
-impl<B: Buf, C: Copy> Engine<B, C> {
+impl<B: Buf, C: Client> Engine<B, C> {
     /// A worker without connections.
     ///
     /// # Panics
@@ -143,6 +146,7 @@ impl<B: Buf, C: Copy> Engine<B, C> {
             requests: Slab::new(settings.jobs),
             order: Order::new(settings.jobs),
             locations: Locations::new(settings.locations, parts as u16, FIRST_PERIOD),
+            fresh: VecDeque::with_capacity(settings.jobs),
             due: VecDeque::with_capacity(settings.jobs),
             idle: VecDeque::with_capacity(settings.jobs),
             replies: VecDeque::with_capacity(settings.jobs),
@@ -176,6 +180,8 @@ impl<B: Buf, C: Copy> Engine<B, C> {
     }
 
     /// Takes a request: `text` lies in the first segment of `frame`. Only while there [is room](Self::has_room).
+    /// [`go_on`](Self::go_on) begins it.
+    #[inline]
     pub fn ask<T, P>(&mut self, ctx: &mut Context<'_, T, P>, client: C, frame: B, text: Range<usize>)
     where
         T: Transport<Buf = B>,
@@ -184,7 +190,6 @@ impl<B: Buf, C: Copy> Engine<B, C> {
         ctx.tally.add(Counter::KvRequests, 1);
         if let Some(at) = self.requests.insert(Request::new(client, frame, text)) {
             self.idle.push_back(at);
-            self.settle(ctx);
         }
     }
 
@@ -194,7 +199,7 @@ impl<B: Buf, C: Copy> Engine<B, C> {
         self.replies.pop_front()
     }
 
-    /// Takes what came of a READ, a call or a receive.
+    /// Takes what came of a READ, a call or a receive. [`go_on`](Self::go_on) does what follows from it.
     pub fn completed<T, P>(&mut self, ctx: &mut Context<'_, T, P>, completion: Completion<B>)
     where
         T: Transport<Buf = B>,
@@ -206,44 +211,52 @@ impl<B: Buf, C: Copy> Engine<B, C> {
             What::Call => self.called(ctx, mark, completion.status),
             What::Receive => self.answered(ctx, mark, completion),
         }
-        self.settle(ctx);
     }
 
-    /// Goes on with what waited for room or buffers. True if anything went.
+    /// Goes on with what waited for room or buffers, then with everything that can. Once a turn. True if anything went.
+    #[inline]
     pub fn go_on<T, P>(&mut self, ctx: &mut Context<'_, T, P>) -> bool
     where
         T: Transport<Buf = B>,
         P: Pool<Buf = B>,
     {
-        if !std::mem::take(&mut self.has_waiting) {
-            return false;
-        }
         let mut any = false;
-        for part in 0..self.parts.len() {
-            if self.parts[part].has_waiting() {
-                any |= self.go_on_part(ctx, part);
-                self.has_waiting |= self.parts[part].has_waiting();
+        if std::mem::take(&mut self.has_waiting) {
+            for part in 0..self.parts.len() {
+                if self.parts[part].has_waiting() {
+                    any |= self.go_on_part(ctx, part);
+                    self.has_waiting |= self.parts[part].has_waiting();
+                }
             }
         }
-        if any {
-            self.settle(ctx);
-        }
-        any
+        any | self.settle(ctx)
     }
 
-    /// Runs jobs and requests that can go on, until none can.
-    fn settle<T, P>(&mut self, ctx: &mut Context<'_, T, P>)
+    /// Runs requests and jobs that can go on, until none can: the same step of all of them before the next one, so that
+    /// what a step needs has come from memory meanwhile.
+    fn settle<T, P>(&mut self, ctx: &mut Context<'_, T, P>) -> bool
     where
         T: Transport<Buf = B>,
         P: Pool<Buf = B>,
     {
+        let mut any = false;
         loop {
-            if let Some(job) = self.due.pop_front() {
-                self.advance(ctx, job);
-            } else if let Some(request) = self.idle.pop_front() {
+            // A command may need as many; those that are over give them back.
+            while self.jobs.room() >= REQUEST_JOBS
+                && let Some(request) = self.idle.pop_front()
+            {
+                any = true;
                 self.next_command(ctx, request);
-            } else {
-                return;
+            }
+            while let Some(job) = self.fresh.pop_front() {
+                self.enter(job);
+            }
+            if self.due.is_empty() {
+                return any;
+            }
+            while let Some(job) = self.due.pop_front() {
+                any = true;
+                self.advance(ctx, job);
             }
         }
     }

@@ -2,6 +2,7 @@
 
 use super::job::{Failure, Outcome, Step};
 use super::parts::{Line, Membership, PathState};
+use super::request::Client;
 use super::{Engine, Mark, What};
 use crate::flow::PathIndex;
 use crate::service::Context;
@@ -14,7 +15,7 @@ use rdma_engine::buf::{Buf, Pool};
 use rdma_engine::transport::Transport;
 use rdma_engine::wr::{QpId, RecvWr, Refusal};
 
-impl<B: Buf, C: Copy> Engine<B, C> {
+impl<B: Buf, C: Client> Engine<B, C> {
     /// Puts a queue pair to use. A node whose hello makes no sense stays down.
     ///
     /// # Panics

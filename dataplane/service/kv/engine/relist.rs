@@ -9,7 +9,7 @@
 
 use super::Engine;
 use super::parts::{Membership as Standing, PathState};
-use super::request::Request;
+use super::request::{Client, Request};
 use crate::flow::PathIndex;
 use crate::memcached::{Command, KEY_BYTES_MAX, Parsed, parse};
 use crate::service::Context;
@@ -63,7 +63,7 @@ impl Relisting {
     }
 }
 
-impl<B: Buf, C: Copy> Engine<B, C> {
+impl<B: Buf, C: Client> Engine<B, C> {
     /// Takes another list of nodes, as soon as nothing is under way. One that waited for that gives way.
     pub fn relist<T, P>(&mut self, ctx: &mut Context<'_, T, P>, members: Box<Members>)
     where

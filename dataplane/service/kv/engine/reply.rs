@@ -1,7 +1,7 @@
 //! A reply as one chain of buffers: values where they came in, text in front of them and behind.
 
 use super::job::Failure;
-use super::request::Answer;
+use super::request::{Answer, Client};
 use super::{Engine, Reply, Request};
 use crate::service::Context;
 use crate::stats::{Counter, DropReason};
@@ -100,7 +100,7 @@ fn spoil<T: Transport, P>(ctx: &mut Context<'_, T, P>, answer: &mut Answer<T::Bu
     answer.body = None;
 }
 
-impl<B: Buf, C: Copy> Engine<B, C> {
+impl<B: Buf, C: Client> Engine<B, C> {
     /// The request is done: its reply goes out, if there is one.
     pub(super) fn reply<T, P>(&mut self, ctx: &mut Context<'_, T, P>, request: Request<B, C>)
     where

@@ -3,6 +3,7 @@
 use super::Engine;
 use super::calls::{JOIN, REPORT};
 use super::parts::{Membership as Standing, PathState};
+use super::request::Client;
 use crate::flow::PathIndex;
 use crate::service::Context;
 use crate::service::kv::message::{AnswerHeader, AnswerKind, CALL_HEADER, CallKind, Membership};
@@ -20,7 +21,7 @@ const IDLE_NS: u64 = 10_000_000;
 /// A node that serves another membership is asked again after this time. Nanoseconds.
 const JOIN_AGAIN_NS: u64 = 100_000_000;
 
-impl<B: Buf, C: Copy> Engine<B, C> {
+impl<B: Buf, C: Client> Engine<B, C> {
     /// Timers.
     pub fn tick<T, P>(&mut self, ctx: &mut Context<'_, T, P>)
     where

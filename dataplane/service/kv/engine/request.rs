@@ -4,6 +4,13 @@ use super::slab::NONE;
 use rdma_engine::buf::Buf;
 use std::ops::Range;
 
+/// Whom a reply goes to.
+pub trait Client: Copy {
+    /// The client among all: its requests are handled in the order they came in, as far as they are about the same key. That two
+    /// share a number now and then is harmless.
+    fn flow(&self) -> u64;
+}
+
 /// A request under way.
 #[derive(Debug)]
 pub(super) struct Request<B, C> {

@@ -2,7 +2,7 @@
 
 use super::Engine;
 use super::reply::text;
-use super::request::Answer;
+use super::request::{Answer, Client};
 use crate::memcached::number::Decimal;
 use crate::memcached::{StatsGroup, VERSION};
 use crate::service::Context;
@@ -13,7 +13,7 @@ use rdma_engine::buf::{Buf, Pool};
 use rdma_engine::transport::Transport;
 use zerocopy::little_endian::U64;
 
-impl<B: Buf, C: Copy> Engine<B, C> {
+impl<B: Buf, C: Client> Engine<B, C> {
     pub(super) fn say_stats<T, P>(
         &mut self,
         ctx: &mut Context<'_, T, P>,

@@ -3,7 +3,7 @@
 use super::cluster::{DEPTH, MESSAGE, Setup};
 use super::torn::Torn;
 use crate::flow::PathIndex;
-use crate::service::kv::engine::Engine;
+use crate::service::kv::engine::{Client, Engine};
 use crate::service::memory::MemoryNode;
 use crate::service::outbox::Outbox;
 use crate::service::relay::PathEnd;
@@ -127,6 +127,13 @@ pub struct NodeEnd {
     pub downs: Vec<(PathIndex, PathEnd)>,
 }
 
+/// Requests are numbered; twenty in a row are a client's.
+impl Client for u32 {
+    fn flow(&self) -> u64 {
+        u64::from(*self / 20).wrapping_mul(0x9E37_79B9_7F4A_7C15)
+    }
+}
+
 /// A gateway worker.
 pub struct Gateway {
     /// What every worker has.
@@ -147,14 +154,14 @@ pub struct Gateway {
 
 impl NodeEnd {
     pub(super) fn turn(&mut self, now: Time, tick: bool) {
-        let mut burst = Burst::new();
-        with_ctx!(&mut self.end, now, |ctx| self.node.on_burst(&mut ctx, &mut burst));
-        self.end.transport.flush(now, &mut NoEgress);
         let mut done = Completions::new();
         self.end.transport.poll(now, &mut done);
         for completion in done {
             with_ctx!(&mut self.end, now, |ctx| self.node.on_completion(&mut ctx, completion));
         }
+        let mut burst = Burst::new();
+        with_ctx!(&mut self.end, now, |ctx| self.node.on_burst(&mut ctx, &mut burst));
+        self.end.transport.flush(now, &mut NoEgress);
         if tick {
             with_ctx!(&mut self.end, now, |ctx| self.node.on_tick(&mut ctx));
         }
@@ -170,13 +177,13 @@ impl NodeEnd {
 
 impl Gateway {
     pub(super) fn turn(&mut self, now: Time, tick: bool) {
-        with_ctx!(&mut self.end, now, |ctx| self.engine.go_on(&mut ctx));
-        self.end.transport.flush(now, &mut NoEgress);
         let mut done = Completions::new();
         self.end.transport.poll(now, &mut done);
         for completion in done {
             with_ctx!(&mut self.end, now, |ctx| self.engine.completed(&mut ctx, completion));
         }
+        with_ctx!(&mut self.end, now, |ctx| self.engine.go_on(&mut ctx));
+        self.end.transport.flush(now, &mut NoEgress);
         if tick {
             with_ctx!(&mut self.end, now, |ctx| self.engine.tick(&mut ctx));
         }

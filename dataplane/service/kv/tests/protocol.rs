@@ -147,6 +147,38 @@ fn the_order_of_a_clients_requests_is_kept() {
 }
 
 #[test]
+fn clients_that_write_the_same_key_do_not_wait_for_each_other() {
+    let mut c = Cluster::new(Setup::default());
+    assert_eq!(c.say(0, "set k 0 0 1\r\n0\r\n"), "STORED\r\n");
+    let (calls, reads) = (c.count(Counter::KvCalls), c.count(Counter::KvReads));
+    for n in 0..4u32 {
+        c.ask(0, 100 * n, b"set k 0 0 1\r\n1\r\n");
+        c.ask(0, 100 * n + 50, b"get k\r\n");
+    }
+    c.turn();
+    assert_eq!(c.count(Counter::KvCalls) - calls, 4);
+    assert_eq!(c.count(Counter::KvReads) - reads, 4);
+    assert!(c.until(|c| c.gateways[0].replies.len() == 8));
+    c.gateways[0].replies.clear();
+    assert_eq!(c.say(0, "get k\r\n"), "VALUE k 0 1\r\n1\r\nEND\r\n");
+    c.close();
+}
+
+#[test]
+fn an_overtaken_get_looks_first_where_the_next_item_was_stored() {
+    let mut c = Cluster::new(Setup { tear: 4, ..Setup::default() });
+    for n in 0..200u32 {
+        c.ask(0, 1000 * n, format!("set k 0 0 4\r\n{n:04}\r\n").as_bytes());
+        c.ask(0, 1000 * n + 500, b"get k\r\n");
+        c.turns(3);
+    }
+    assert!(c.until(|c| c.gateways[0].engine.is_idle()));
+    let (races, buckets) = (c.count(Counter::KvRaces), c.count(Counter::KvBucketReads));
+    assert!(races > 20 && buckets < races, "{races} races, {buckets} lookups by buckets");
+    c.close();
+}
+
+#[test]
 fn stats_tell_what_the_nodes_hold() {
     let mut c = Cluster::new(Setup::default());
     (0..50).for_each(|n| assert_eq!(c.say(0, &format!("set k{n} 0 0 1\r\nx\r\n")), "STORED\r\n"));
