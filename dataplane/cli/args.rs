@@ -13,13 +13,14 @@ use super::version;
 use crate::config::EalWordError;
 use crate::decode::{DecodeOptions, Followed, Show};
 
-const ABOUT: &str = "Carries Ethernet flows over RDMA: DPDK queues and RDMA queue pairs in one poll loop";
+const ABOUT: &str = "Carries Ethernet flows over RDMA and serves memcached's clients by it: DPDK queues and RDMA queue pairs in one poll loop";
 
 const LONG_ABOUT: &str = "\
-Carries Ethernet flows over RDMA: DPDK queues and RDMA queue pairs in one poll loop.
+Carries Ethernet flows over RDMA and serves memcached's clients by it: DPDK queues and RDMA queue pairs in one poll loop.
 
-A configuration file says what to run: ports, nodes (relay, traffic source, traffic sink) and how they are joined. \
-Commented examples, one per role, are in conf/.";
+A configuration file says what to run: ports, nodes and how they are joined. A node is a relay of Ethernet flows, a key-value \
+gateway that speaks memcached's protocol (kv), a memory node that keeps its items (memory), clients that measure it (load), \
+or a traffic source or sink. Commented examples, one per role, are in conf/.";
 
 const AFTER_HELP: &str = "\
 EAL options:
@@ -33,6 +34,10 @@ Examples:
       what would run: every number, and every rule it comes from
   isthmus run conf/relay-loopback.toml
       source, both ends of a relay and sink in one process, no RDMA device
+  isthmus run conf/kv-soft.toml
+      gateway and memory node of the key-value service in one process, reached through a tap interface
+  isthmus run conf/kv-load.toml
+      the same with clients that verify every value, and what they measured
   isthmus -l 0-2 --no-huge -- run my.toml
       with EAL options of its own
   isthmus --vdev net_null0 -- devices

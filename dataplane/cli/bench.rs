@@ -1,9 +1,9 @@
 //! `bench`: puts a load on a server and tells what came back.
 
-use std::fs;
+use std::fs::File;
 use std::io::{self, IsTerminal, Write};
 use std::net::{SocketAddr, ToSocketAddrs};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -11,7 +11,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use clap::{Args, Subcommand, ValueEnum};
 
-use super::bench_words::{self, Count, RateWord, RatioWord, TimeWord};
+use super::bench_words::{self, Count, RateWord, RatioWord, SpanWord, TimeWord};
 use super::{FAILED, USAGE, complain, print};
 use crate::load::driver::{DriverError, DriverSettings, Stage, Target, drive};
 use crate::load::{Arrivals, Dialect, LoadSettings, Popularity, Report, Share, Sizes};
@@ -22,7 +22,8 @@ pub(super) enum Bench {
     /// A key-value service that speaks memcached's protocol: this one, or memcached itself
     ///
     /// Writes all keys once, warms up, then sends GETs and SETs for some seconds and verifies every byte of every reply.
-    /// Prints rates, latencies from p50 to p99.99 and what was lost. Exit code 1 if any reply was wrong.
+    /// Prints rates, latencies from p50 to p99.99 and what was lost. Exit code 1 if any reply was wrong, or a request was given
+    /// up without one.
     #[command(after_help = AFTER_HELP)]
     Kv(Box<Kv>),
 }
@@ -92,7 +93,7 @@ pub(super) struct Kv {
     arrivals: Spread,
     /// How long to measure: 10s, 500ms, 2m
     #[arg(long, value_name = "TIME", default_value = "10s", help_heading = "How it is driven")]
-    time: TimeWord,
+    time: SpanWord,
     /// Time before that which is not measured
     #[arg(long, value_name = "TIME", default_value = "1s", help_heading = "How it is driven")]
     warm_up: TimeWord,
@@ -101,7 +102,7 @@ pub(super) struct Kv {
     requests: Option<Count>,
     /// Time after which a request or reply counts as lost (UDP) or a connection as dead (TCP)
     #[arg(long, value_name = "TIME", default_value = "1s", help_heading = "How it is driven")]
-    timeout: TimeWord,
+    timeout: SpanWord,
     /// Times a lost request is sent again before it is given up
     #[arg(long, value_name = "N", default_value_t = 0, help_heading = "How it is driven")]
     retries: u8,
@@ -133,7 +134,7 @@ pub(super) enum Spread {
 enum TargetError {
     #[error("`{0}` has no scheme this command knows; write udp://HOST:PORT or tcp://HOST:PORT")]
     Scheme(String),
-    #[error("`{0}` has no port; write it as in udp://127.0.0.1:11211")]
+    #[error("`{0}` has no port that a server could have; write it as in udp://127.0.0.1:11211")]
     Port(String),
     #[error("`{host}` cannot be found: {source}")]
     Name { host: String, source: io::Error },
@@ -146,6 +147,10 @@ impl Kv {
             Ok(settings) => settings,
             Err(error) => return complain(USAGE, &error),
         };
+        let plot = match self.svg.as_ref().map(|path| Plot::open(path)).transpose() {
+            Ok(plot) => plot,
+            Err(error) => return complain(FAILED, &error),
+        };
         let stop = Arc::new(AtomicBool::new(false));
         for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
             // A second one ends it at once.
@@ -156,7 +161,7 @@ impl Kv {
             }
         }
         match drive(&settings, &stop, &|stage| self.tell(stage)) {
-            Ok(driven) => self.report(&Report::of_driven(&settings, driven)),
+            Ok(driven) => self.report(&Report::of_driven(&settings, driven), plot),
             Err(
                 error @ (DriverError::Threads { .. } | DriverError::Depth { .. } | DriverError::TooLong(_)),
             ) => complain(USAGE, &error),
@@ -216,16 +221,54 @@ impl Kv {
         }
     }
 
-    fn report(&self, report: &Report) -> u8 {
-        if let Some(path) = &self.svg
-            && let Err(error) = fs::write(path, report.svg())
-        {
-            drop(writeln!(io::stderr().lock(), "{} cannot be written", path.display()));
-            complain(FAILED, &error);
-        }
+    /// Prints the report; the exit code.
+    fn report(&self, report: &Report, plot: Option<Plot<'_>>) -> u8 {
+        let plotted = plot.map_or(Ok(()), |plot| plot.write(&report.svg()));
         let text = if self.json { format!("{:#}\n", report.json()) } else { report.table() };
-        let printed = print(&text);
-        if report.is_good() { printed } else { FAILED.max(printed) }
+        let mut code = print(&text);
+        if let Err(error) = plotted {
+            code = code.max(complain(FAILED, &error));
+        }
+        match report.verdict() {
+            None => code,
+            Some(why) => {
+                drop(writeln!(io::stderr().lock(), "{}: {why}", report.target));
+                FAILED.max(code)
+            }
+        }
+    }
+}
+
+/// The file that the plot goes to: opened before the run, so that no run is for nothing.
+struct Plot<'a> {
+    path: &'a Path,
+    file: File,
+}
+
+/// A plot that cannot be written.
+#[derive(Debug, thiserror::Error)]
+#[error("{path} cannot be written: {source}; give --svg another file")]
+struct PlotError {
+    path: String,
+    source: io::Error,
+}
+
+impl<'a> Plot<'a> {
+    fn open(path: &'a Path) -> Result<Self, PlotError> {
+        // What is there stays until there is something to put in its place.
+        let file = File::options().write(true).create(true).truncate(false).open(path);
+        file.map(|file| Plot { path, file }).map_err(|source| Self::error(path, source))
+    }
+
+    fn write(mut self, text: &str) -> Result<(), PlotError> {
+        let written = self.file.set_len(0).and_then(|()| self.file.write_all(text.as_bytes()));
+        // A device or a pipe has no length.
+        let written = written.or_else(|_| self.file.write_all(text.as_bytes()));
+        written.map_err(|source| Self::error(self.path, source))
+    }
+
+    fn error(path: &Path, source: io::Error) -> PlotError {
+        PlotError { path: path.display().to_string(), source }
     }
 }
 
@@ -242,11 +285,12 @@ fn target(text: &str) -> Result<Target, TargetError> {
         _ => return Err(TargetError::Scheme(text.into())),
     };
     let rest = rest.trim_end_matches('/');
+    let is_port = |port: &str| port.parse::<u16>().is_ok_and(|port| port != 0);
+    if rest.rsplit_once(':').is_none_or(|(host, port)| host.is_empty() || !is_port(port)) {
+        return Err(TargetError::Port(text.into()));
+    }
     if let Ok(address) = SocketAddr::from_str(rest) {
         return Ok(make(address));
-    }
-    if rest.rsplit_once(':').is_none_or(|(host, port)| host.is_empty() || port.parse::<u16>().is_err()) {
-        return Err(TargetError::Port(text.into()));
     }
     let named = |source| TargetError::Name { host: rest.into(), source };
     let mut found = rest.to_socket_addrs().map_err(named)?;
@@ -268,6 +312,8 @@ mod tests {
             ("udp://127.0.0.1", "no port"),
             ("udp://:11211", "no port"),
             ("tcp://host:x", "no port"),
+            ("udp://127.0.0.1:0", "no port"),
+            ("udp://[::1]:0", "no port"),
         ] {
             let error = target(bad).unwrap_err().to_string();
             assert!(error.contains(word), "{bad}: {error}");

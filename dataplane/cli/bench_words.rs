@@ -78,6 +78,23 @@ impl FromStr for TimeWord {
     }
 }
 
+/// How long something takes that takes some time: a [`TimeWord`] above 0.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct SpanWord(pub(super) Duration);
+
+impl FromStr for SpanWord {
+    type Err = WordError;
+
+    fn from_str(text: &str) -> Result<Self, WordError> {
+        let TimeWord(time) = text.parse()?;
+        if time < Duration::from_micros(1) {
+            Err(WordError("a time above 0, such as 10s, 500ms or 2m"))
+        } else {
+            Ok(SpanWord(time))
+        }
+    }
+}
+
 /// Two weights: `7:3`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct RatioWord(pub(super) u32, pub(super) u32);

@@ -34,6 +34,21 @@ pub struct InterfaceAddress {
 }
 
 impl InterfaceAddress {
+    /// What the address means to its subnet, if that is not one host of it: its first address is the subnet itself, its last
+    /// one is everybody. Subnets of two addresses, and of IPv6, have neither.
+    pub fn subnet_word(&self) -> Option<&'static str> {
+        let IpAddr::V4(address) = self.address else { return None };
+        if self.prefix > 30 {
+            return None;
+        }
+        let host = u32::MAX.checked_shr(self.prefix.into()).unwrap_or(0);
+        match address.to_bits() & host {
+            0 => Some("the network itself"),
+            bits if bits == host => Some("the broadcast address"),
+            _ => None,
+        }
+    }
+
     /// True when `address` is in the same subnet.
     pub fn reaches(&self, address: IpAddr) -> bool {
         Cidr::new(self.address, self.prefix).contains(address)
@@ -126,6 +141,17 @@ mod tests {
         assert!(own.reaches("192.0.2.254".parse().unwrap()));
         assert!(!own.reaches("192.0.3.1".parse().unwrap()));
         assert!(!own.reaches("2001:db8::1".parse().unwrap()));
+        for (text, word) in [
+            ("192.0.2.0/24", Some("the network itself")),
+            ("192.0.2.255/24", Some("the broadcast address")),
+            ("192.0.2.3/30", Some("the broadcast address")),
+            ("192.0.2.255/16", None),
+            ("192.0.2.0/31", None),
+            ("192.0.2.0/32", None),
+            ("2001:db8::/64", None),
+        ] {
+            assert_eq!(text.parse::<InterfaceAddress>().unwrap().subnet_word(), word, "{text}");
+        }
         assert_eq!("192.0.2.1/33".parse::<InterfaceAddress>().unwrap_err(), AddressError::Prefix { max: 32 });
         assert_eq!("192.0.2.1".parse::<InterfaceAddress>().unwrap_err(), AddressError::Form);
     }

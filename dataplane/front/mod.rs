@@ -46,6 +46,8 @@ use std::collections::VecDeque;
 const MAX_ANSWERS: usize = 32;
 /// Bytes of a UDP header.
 const UDP_BYTES: usize = 8;
+/// What a request that stores a value has beside it at most: frame header, the longest line with the longest key, line ends.
+pub const REQUEST_LINE_BYTES: usize = 340;
 
 /// The front end of one worker.
 #[derive(Debug)]
@@ -56,6 +58,8 @@ pub struct Front<B> {
     errors: Budget,
     port: u16,
     layout: Layout,
+    /// Bytes of the largest value that a request can bring.
+    value_bytes_max: usize,
     reassembly: Reassembly<B>,
     answers: ArrayVec<B, MAX_ANSWERS>,
     backlog: VecDeque<Reply<B>>,
@@ -81,6 +85,7 @@ impl<B: PortBuf> Front<B> {
             errors: Budget::new(now, settings.errors_per_second),
             port: settings.port,
             layout: Layout { segments_max: settings.segments_max.max(1), copybreak: settings.copybreak },
+            value_bytes_max: settings.request_bytes_max.saturating_sub(REQUEST_LINE_BYTES),
             reassembly: Reassembly::new(settings.reassembly, packet_bytes_max),
             answers: ArrayVec::new(),
             backlog: VecDeque::with_capacity(settings.backlog),

@@ -58,6 +58,8 @@ pub(super) struct Reassembly<B> {
     packet_bytes_max: usize,
     /// No packet times out before.
     next_timer: Time,
+    /// The beginning of a packet that turned out to be too long.
+    too_long: Option<B>,
 }
 
 impl<B: PortBuf> Reassembly<B> {
@@ -65,7 +67,7 @@ impl<B: PortBuf> Reassembly<B> {
         let words = packet_bytes_max.div_ceil(BLOCK).div_ceil(64);
         let slot = || Slot { assembly: None, blocks: vec![0; words].into_boxed_slice() };
         let slots = (0..settings.packets).map(|_| slot()).collect();
-        Reassembly { settings, slots, packet_bytes_max, next_timer: Time::NEVER }
+        Reassembly { settings, slots, packet_bytes_max, next_timer: Time::NEVER, too_long: None }
     }
 
     /// Keeps a fragment with these bytes; gives the whole packet if it was the last one missing.
@@ -94,7 +96,8 @@ impl<B: PortBuf> Reassembly<B> {
             Ok(()) => {}
             Err(FrontDrop::FragmentDuplicate) => return Err(FrontDrop::FragmentDuplicate),
             Err(reason) => {
-                slot.assembly = None;
+                let start = slot.beginning();
+                self.too_long = start.filter(|_| reason == FrontDrop::FragmentTooLong);
                 return Err(reason);
             }
         }
@@ -104,6 +107,11 @@ impl<B: PortBuf> Reassembly<B> {
             assembly.buf.truncate(assembly.received);
             assembly.buf
         }))
+    }
+
+    /// What there was of the packet that has just been refused as too long: as much as came without a gap from its beginning.
+    pub(super) fn take_too_long(&mut self) -> Option<B> {
+        self.too_long.take()
     }
 
     /// Makes room for one more packet.
@@ -171,6 +179,15 @@ impl<B: PortBuf> Reassembly<B> {
 }
 
 impl<B: PortBuf> Slot<B> {
+    /// Gives its packet up; what came of it without a gap from the beginning, if that is anything.
+    fn beginning(&mut self) -> Option<B> {
+        let Assembly { mut buf, .. } = self.assembly.take()?;
+        let full = self.blocks.iter().take_while(|word| **word == u64::MAX).count();
+        let rest = self.blocks.get(full).map_or(0, |word| word.trailing_ones() as usize);
+        buf.truncate(((full * 64 + rest) * BLOCK).min(buf.len()));
+        Some(buf).filter(|buf| buf.len() > 0)
+    }
+
     /// Copies a fragment to its place.
     fn add(&mut self, fragment: Fragment, bytes: &[u8]) -> Result<(), FrontDrop> {
         let Slot { assembly: Some(assembly), blocks } = self else { return Err(FrontDrop::NoBuffer) };

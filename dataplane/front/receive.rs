@@ -6,6 +6,7 @@ use super::reassembly::Key;
 use super::{Front, FrontDrop, PortBuf};
 use crate::host::{Fate, Sort, header};
 use crate::memcached::udp::{self, NotARequest};
+use crate::memcached::{Command, KEY_BYTES_MAX, Limits, Parsed, Request, parse};
 use dpdk_bind::mbuf::Checksum;
 use rdma_engine::buf::{Pool, fill};
 use rdma_engine::types::Time;
@@ -169,11 +170,44 @@ impl<B: PortBuf> Front<B> {
         let Some(fragment) = fragment else { return Ok(None) };
         let key = Key { local: path.local, remote: path.remote, id: fragment.id };
         let bytes = frame.first().get(l4..end).ok_or(FrontDrop::Runt)?;
-        let whole = self.reassembly.take(self.now, key, fragment, bytes, messages, &mut self.counters)?;
-        let Some(message) = whole else { return Ok(None) };
+        let taken = self.reassembly.take(self.now, key, fragment, bytes, messages, &mut self.counters);
+        if taken.is_err()
+            && let Some(start) = self.reassembly.take_too_long()
+        {
+            let datagram = self.too_large(path, start).ok_or(FrontDrop::FragmentTooLong)?;
+            self.counters.drop(FrontDrop::FragmentTooLong);
+            return Ok(Some(datagram));
+        }
+        let Some(message) = taken? else { return Ok(None) };
         self.counters.reassembled += 1;
         let end = message.len();
         self.request(path, message, Place { l4: 0, end, checked: false }).map(Some)
+    }
+
+    /// A request that is longer than any may be. If it wants to store a value that is too large for that alone, what came of
+    /// it is enough to be told so by name.
+    #[cold]
+    fn too_large(&self, path: Path, start: B) -> Option<Datagram<B>> {
+        let bytes = start.first();
+        let head = *header::<UdpHeader>(bytes, 0)?;
+        if head.destination_port.get() != self.port || self.guard.check_port(head.source_port.get()).is_err()
+        {
+            return None;
+        }
+        let payload = bytes.get(size_of::<UdpHeader>()..).unwrap_or_default();
+        let (frame_header, text) = udp::request(payload).ok()?;
+        let limits = Limits { value_bytes_max: self.value_bytes_max };
+        let mut decoded = [0; KEY_BYTES_MAX];
+        match parse(text, &mut decoded, &limits) {
+            Parsed::Request(Request { command: Command::TooLarge { .. }, .. }) => {}
+            _ => return None,
+        }
+        let request_id = frame_header.request_id.get();
+        let Path { mac, local, remote } = path;
+        let checksum = head.checksum.get() != 0;
+        let peer = Peer { mac, port: head.source_port.get(), request_id, local, checksum, remote };
+        let text = bytes.len() - text.len()..bytes.len();
+        Some(Datagram { peer, frame: start, text })
     }
 
     /// The request in the UDP datagram at this place.

@@ -42,7 +42,7 @@ pub use call::{Call, Op};
 pub use caller::{Caller, Phase};
 pub use datagram::{Datagrams, OUTSTANDING_MAX};
 pub use fault::{Fault, Quote};
-pub use frame::{FrameClient, FrameClientError, FrameClientSettings, FrameCounts};
+pub use frame::{FrameClient, FrameClientError, FrameClientSettings, FrameCounts, PATIENCE_NS, Silence};
 pub use key::{KEY_BYTES_MIN, KeyFormat, KeyText};
 pub use ledger::{Ledger, Share, Write, WrongVersion};
 pub use meter::{Counts, FAULTS_KEPT, Meter};

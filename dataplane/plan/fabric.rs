@@ -245,6 +245,14 @@ pub(super) fn host_addresses(
                 let remedy = "give it an address that one host can have, such as 192.0.2.1/24";
                 ledger.refuse(at.clone(), format!("{text} is no address of a host"), remedy);
             }
+            Ok(address) if address.subnet_word().is_some() => {
+                let what = format!("{text} is {} of its subnet", address.subnet_word().unwrap_or_default());
+                ledger.refuse(
+                    at.clone(),
+                    what,
+                    "give it an address between the first and the last, or another prefix",
+                );
+            }
             Ok(address) if addresses.contains(&address) => {
                 ledger.refuse(at.clone(), format!("{text} is listed twice"), "list each address once");
             }
@@ -280,6 +288,8 @@ pub(super) fn next_hop(
     };
     if !addresses.is_empty() && !addresses.iter().any(|own| own.reaches(gateway)) {
         ledger.refuse(at, "in none of the subnets of `addresses`", "name a neighbour, or leave it out");
+    } else if addresses.iter().any(|own| own.address == gateway) {
+        ledger.refuse(at, "one of its own addresses", "name a neighbour, or leave it out");
     }
     Some(gateway)
 }

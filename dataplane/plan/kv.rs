@@ -13,6 +13,7 @@ use super::ports::Draft;
 use super::{PlanNode, PlanPeer, PlanService, fabric};
 use crate::config::{Config, InterfaceAddress, KvKeys};
 use crate::control::KV_LANES;
+use crate::front::REQUEST_LINE_BYTES;
 use crate::memcached::rpc::CALL_BYTES_MAX;
 use crate::service::kv::engine::{MOST_JOBS, REQUEST_JOBS};
 use crate::service::kv::message::MOST_NODES;
@@ -31,7 +32,7 @@ pub struct PlanKv {
     pub vlan: Option<u16>,
     /// UDP port that is served.
     pub port: u16,
-    /// Networks that clients may come from; empty = any.
+    /// Networks that clients may come from; empty = any, as the file may not have an empty list.
     #[serde(serialize_with = "fabric::as_texts")]
     pub allow: Vec<Cidr>,
     /// Largest IP packet of the client port in bytes.
@@ -115,7 +116,7 @@ pub(super) fn gateway(
     let vlan = keys.vlan.map(|id| number("vlan", Some(id), id, 1..=4094));
     let port = number("port", keys.port, 11_211, 1..=65_535);
     let requests = number("requests", keys.requests, 4096, FEWEST_REQUESTS..=MOST_REQUESTS);
-    let (most, room) = (MAX_MESSAGE_BYTES - REASSEMBLY_EXTRA_BYTES, value_room(message_bytes));
+    let most = MAX_MESSAGE_BYTES - REASSEMBLY_EXTRA_BYTES;
     let request_bytes_max =
         number("request_bytes_max", keys.request_bytes_max, message_bytes.min(most), 64..=most);
     let plan = PlanKv {
@@ -131,11 +132,15 @@ pub(super) fn gateway(
         node_workers_max: ledger.number(at("node_workers_max"), keys.node_workers_max, 4, 1..=64, "workers"),
         locations: ledger.number(at("locations"), keys.locations, 1 << 20, 64..=1 << 28, "places"),
         requests,
-        value_bytes_max: value_bytes_max(&keys, index, room, ledger),
+        value_bytes_max: value_bytes_max(&keys, index, message_bytes, request_bytes_max, ledger),
         request_bytes_max,
         message_bytes,
         addresses,
     };
+    if keys.allow.as_ref().is_some_and(Vec::is_empty) {
+        let remedy = "list the networks that clients come from, or leave it out for all";
+        ledger.refuse(at("allow"), "no client may ask", remedy);
+    }
     check_session(index, "node_workers_max", plan.node_workers_max, node.workers(), ledger);
     plan
 }
@@ -180,20 +185,39 @@ fn message_bytes(value: Option<u32>, index: usize, service: &str, ledger: &mut L
     ledger.number(at, value, DEFAULT_MESSAGE_BYTES, range, "bytes: a message is one mbuf")
 }
 
-fn value_bytes_max(keys: &KvKeys, index: usize, room: u32, ledger: &mut Ledger) -> u32 {
+/// What a message and what a request carry with the longest key, whichever is less.
+fn value_bytes_max(
+    keys: &KvKeys,
+    index: usize,
+    message_bytes: u32,
+    request_bytes: u32,
+    ledger: &mut Ledger,
+) -> u32 {
+    let (by_message, by_request) =
+        (value_room(message_bytes), request_bytes.saturating_sub(REQUEST_LINE_BYTES as u32).max(1));
+    let room = by_message.min(by_request);
     let at = service_at(index, "kv", "value_bytes_max");
     let value = ledger.number(at.clone(), keys.value_bytes_max, room, 1..=MOST_VALUE as u32, "bytes");
     if value <= room {
         return value;
     }
+    let carrier =
+        if by_message <= by_request { "message of message_bytes" } else { "request of request_bytes_max" };
     let most = value_room(MAX_MESSAGE_BYTES);
-    let what = format!("with the longest key a message of message_bytes carries {room}");
-    let remedy = if value <= most {
-        format!("set message_bytes = {}", value + MESSAGE_OVERHEAD_BYTES + MOST_KEY as u32)
-    } else {
-        format!("set value_bytes_max = {most} or less: a message is one mbuf")
-    };
-    ledger.refuse_value(at, value, what, remedy);
+    let wanted = value.min(most);
+    let mut steps = Vec::new();
+    if value > most {
+        steps.push(format!("value_bytes_max = {most}, as a message is one mbuf"));
+    }
+    if wanted > by_message {
+        let bytes = wanted + MESSAGE_OVERHEAD_BYTES + MOST_KEY as u32;
+        steps.push(format!("message_bytes = {bytes} here and at the memory nodes"));
+    }
+    if wanted > by_request && keys.request_bytes_max.is_some() {
+        steps.push(format!("request_bytes_max = {}", wanted + REQUEST_LINE_BYTES as u32));
+    }
+    let remedy = format!("set {}; or value_bytes_max = {room} or less", steps.join(", "));
+    ledger.refuse_value(at, value, format!("with the longest key a {carrier} carries {room}"), remedy);
     room
 }
 

@@ -100,7 +100,9 @@ pub(super) fn fabric_at(node: usize, key: &str) -> Vec<KeyPath> {
     own_or_shared(node, "fabric", &["fabric"], key)
 }
 
-/// Places of a key of `[service.SERVICE]` for node `node`.
+/// Places of a key of `[service.SERVICE]` for node `node`; where neither is set, the node is shown.
 pub(super) fn service_at(node: usize, service: &str, key: &str) -> Vec<KeyPath> {
-    own_or_shared(node, service, &["service", service], key)
+    let mut at = own_or_shared(node, service, &["service", service], key);
+    at.push(at[0].clone());
+    at
 }

@@ -8,7 +8,7 @@ use super::fabric;
 use super::ledger::{Ledger, service_at};
 use super::nodes::DraftNode;
 use super::ports::Draft;
-use crate::config::{Config, InterfaceAddress};
+use crate::config::{Config, InterfaceAddress, KeyPath};
 use crate::load::{KEY_BYTES_MIN, OUTSTANDING_MAX, VALUE_BYTES_MIN};
 
 /// Numbers of a load.
@@ -64,6 +64,9 @@ pub(super) fn load(
     if server.is_none_or(|server| server.port() == 0) {
         ledger.refuse(at("server"), "no address and port", "write \"192.0.2.10:11211\"");
     }
+    if let Some(server) = server {
+        check_server(server.ip(), &addresses, keys.gateway.is_some(), at("server"), ledger);
+    }
     let mut number = |key, value, default, range| ledger.number(at(key), value, default, range, "");
     let vlan = keys.vlan.map(|id| number("vlan", Some(id), id, 1..=4094));
     let (flows, most) = (number("flows", keys.flows, 16, 1..=4096), OUTSTANDING_MAX as u32);
@@ -90,6 +93,29 @@ pub(super) fn load(
         measure_s: ledger.number(at("measure_s"), keys.measure_s, 10, 1..=86_400, "seconds"),
         requests: ledger.number(at("requests"), keys.requests, 0, 0..=1 << 48, "requests"),
         addresses,
+    }
+}
+
+/// The server is somebody else, and there is a way to it.
+fn check_server(
+    server: IpAddr,
+    addresses: &[InterfaceAddress],
+    has_gateway: bool,
+    at: Vec<KeyPath>,
+    ledger: &mut Ledger,
+) {
+    if addresses.iter().any(|own| own.address == server) {
+        ledger.refuse(at, "one of the load's own addresses", "name the address of the gateway that it asks");
+    } else if !addresses.iter().any(|own| own.address.is_ipv4() == server.is_ipv4()) && !addresses.is_empty()
+    {
+        ledger.refuse(
+            at,
+            "of another family than all of `addresses`",
+            "give the load an address of that family",
+        );
+    } else if !has_gateway && !addresses.is_empty() && !addresses.iter().any(|own| own.reaches(server)) {
+        let remedy = "give the load an address in the server's subnet, or name the next hop in gateway";
+        ledger.refuse(at, "in none of the subnets of `addresses`", remedy);
     }
 }
 

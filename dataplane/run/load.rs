@@ -6,7 +6,7 @@ use crate::bridge::Packet;
 use crate::fabric::WorkerTransport;
 use crate::host::HostSettings;
 use crate::load::{
-    Arrivals, FrameClient, FrameClientSettings, LoadSettings, Meter, Popularity, Report, Sizes,
+    Arrivals, FrameClient, FrameClientSettings, LoadSettings, Meter, Popularity, Report, Silence, Sizes,
 };
 use crate::plan::{Plan, PlanLoad, PlanNode, PlanService};
 use crate::service::any::AnyService;
@@ -69,7 +69,7 @@ pub(super) fn client(
 
 /// What the clients of a process measured, by the name of their node.
 #[derive(Default)]
-pub(super) struct Measured(Mutex<Vec<(String, Meter)>>);
+pub(super) struct Measured(Mutex<Vec<(String, Meter, Option<Silence>)>>);
 
 impl Measured {
     /// Takes what is measured from workers that have returned.
@@ -77,7 +77,7 @@ impl Measured {
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         for role in roles {
             if let AnyService::Load(client) = &role.service {
-                all.push((role.name.clone(), client.meter().clone()));
+                all.push((role.name.clone(), client.meter().clone(), client.silence()));
             }
         }
     }
@@ -87,13 +87,16 @@ impl Measured {
         let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let report = |node: &PlanNode| {
             let PlanService::Load(load) = &node.service else { return None };
-            let mut meters = all.iter().filter(|(name, _)| *name == node.name).map(|(_, meter)| meter);
+            let own = || all.iter().filter(|(name, ..)| *name == node.name);
+            let mut meters = own().map(|(_, meter, _)| meter);
             let mut meter = meters.next()?.clone();
             meters.for_each(|other| meter.merge(other));
+            let silence = own().find_map(|(.., silence)| *silence);
             let making = Making::default();
             let target = format!("{} by node {}", load.server, node.name);
             let flows = load.flows * node.workers.len() as u32;
-            Some(Report::new(target, settings(load, &making), flows, load.depth, meter))
+            let report = Report::new(target, settings(load, &making), flows, load.depth, meter);
+            Some(Report { silence: silence.map(|silence| silence.to_string()), ..report })
         };
         plan.nodes.iter().filter_map(report).collect()
     }

@@ -379,8 +379,8 @@ impl Conclusion {
         self.reporter.conclude(&self.last, &self.unclean);
         for load in loads {
             self.reporter.show_load(load);
-            if !load.is_good() {
-                self.unclean.push(format!("{}: wrong replies, or none at all", load.target));
+            if let Some(why) = load.verdict() {
+                self.unclean.push(format!("{}: {why}", load.target));
             }
         }
         if self.unclean.is_empty() { Ok(()) } else { Err(RunError::Unclean(self.unclean.join("; "))) }

@@ -219,3 +219,26 @@ proptest! {
         rig.end();
     }
 }
+
+#[test]
+fn a_value_that_no_request_can_bring_is_answered_by_name() {
+    let small = || FrontSettings { request_bytes_max: 4000, ..settings() };
+    let set = |line: &str| [line.as_bytes(), &vec![b'v'; 9000], b"\r\n"].concat();
+    for client in [Client::v4(), Client::v6()] {
+        for line in ["set key 0 0 9000\r\n", "set key 0 0 9000 noreply\r\n", "ms key 9000\r\n"] {
+            let mut rig = Rig::new(small());
+            let request = give(&mut rig, &client.fragments(&set(line), 1480)).expect("its beginning");
+            assert!(request.text().starts_with(line.as_bytes()), "{line}");
+            assert_eq!((request.peer.address(), request.peer.port()), (client.from, 40_000));
+            // That one, and those behind the end.
+            assert!(matches!(rig.drops()[..], [(FrontDrop::FragmentTooLong, 2..)]), "{:?}", rig.drops());
+            drop(request);
+            rig.end();
+        }
+        // What is long for another reason is not answered.
+        let long = [b"get".as_slice(), &b" key".repeat(3000)].concat();
+        let mut rig = Rig::new(small());
+        assert!(give(&mut rig, &client.fragments(&long, 1480)).is_none());
+        assert!(matches!(rig.drops()[..], [(FrontDrop::FragmentTooLong, _)]), "{:?}", rig.drops());
+    }
+}

@@ -36,6 +36,8 @@ pub(super) struct Ends {
     pub(super) vlan: Option<u16>,
     pub(super) source: IpAddr,
     pub(super) server: SocketAddr,
+    /// The neighbour that the way to the server begins with.
+    pub(super) next_hop: IpAddr,
 }
 
 impl Ends {
@@ -45,7 +47,7 @@ impl Ends {
         let mut own = host.addresses.iter().filter(|own| own.address.is_ipv4() == ip.is_ipv4());
         let source = own.clone().find(|own| own.reaches(hop)).or_else(|| own.next());
         let source = source.ok_or(FrameClientError::NoAddress(ip))?.address;
-        Ok(Ends { source_mac: host.mac, vlan: host.vlan, source, server })
+        Ok(Ends { source_mac: host.mac, vlan: host.vlan, source, server, next_hop: hop })
     }
 
     /// Bytes in front of the IP header.

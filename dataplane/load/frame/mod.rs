@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `headers` | frames around requests, fragments where the MTU asks for them |
 //! | `arrival` | finds the reply in a frame |
+//! | `silence` | a server that never answers |
 //! | `service` | the client as a [`Service`](crate::service::Service) of a worker |
 //!
 //! Sans-IO: frames and times go in, frames come out. Each flow has a UDP source port of its own, so that a server with
@@ -12,6 +13,7 @@
 mod arrival;
 mod headers;
 mod service;
+mod silence;
 
 use super::caller::Caller;
 use super::datagram::{Datagrams, OUTSTANDING_MAX};
@@ -26,6 +28,8 @@ use headers::{Ends, FRAGMENTS_MAX, Packing};
 use rdma_engine::buf::{Buf, Egress, Pool};
 use rdma_engine::types::Time;
 use rdma_engine::wire::Mac;
+use silence::Hearing;
+pub use silence::{PATIENCE_NS, Silence};
 use std::net::{IpAddr, SocketAddr};
 use zerocopy::FromBytes;
 
@@ -117,6 +121,7 @@ pub struct FrameClient<B: Buf> {
     turn: u16,
     id: u32,
     is_open: bool,
+    hearing: Hearing,
     counts: FrameCounts,
 }
 
@@ -161,6 +166,7 @@ impl<B: Buf> FrameClient<B> {
             turn: 0,
             id: 0,
             is_open: false,
+            hearing: Hearing::NotYet,
             counts: FrameCounts::default(),
         })
     }
@@ -207,6 +213,9 @@ impl<B: Buf> FrameClient<B> {
         let mut any = !frames.is_empty();
         for frame in frames.drain(..) {
             self.take(now, frame, tx);
+        }
+        if !matches!(self.hearing, Hearing::Heard | Hearing::Never(_)) {
+            self.listen(now);
         }
         self.datagrams.tick(now);
         self.datagrams.caller_mut().release(now);

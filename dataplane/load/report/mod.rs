@@ -50,6 +50,8 @@ pub struct Report {
     pub gets: Histogram<u64>,
     /// Latencies of writes, in nanoseconds.
     pub sets: Histogram<u64>,
+    /// Why a server that never answered was given up.
+    pub silence: Option<String>,
     /// The first faults, in words.
     pub faults: Vec<String>,
     /// CPU seconds of each thread of the generator; empty if it was not measured.
@@ -75,6 +77,7 @@ impl Report {
             counts: meter.counts,
             gets: meter.gets,
             sets: meter.sets,
+            silence: None,
             faults: meter.faults,
             thread_cpu_s: vec![],
             server_cpu: None,
@@ -116,9 +119,26 @@ impl Report {
         (reads > 0).then(|| self.counts.hits as f64 / reads as f64)
     }
 
-    /// True if nothing was wrong and something was answered: losses and misses are no errors.
+    /// True if nothing was wrong, nothing was given up, and something was answered: misses, and losses that another attempt
+    /// made good, are no errors.
     pub fn is_good(&self) -> bool {
-        self.counts.faults == 0 && self.requests() > 0
+        self.verdict().is_none()
+    }
+
+    /// What is wrong, if anything is.
+    pub fn verdict(&self) -> Option<String> {
+        if let Some(silence) = &self.silence {
+            return Some(silence.clone());
+        }
+        let Counts { faults, unanswered, .. } = self.counts;
+        match (faults, unanswered, self.requests()) {
+            (0, 0, 1..) => None,
+            (0, _, 0) => Some("no reply at all".into()),
+            (0, 1, _) => Some("a request was given up without a reply".into()),
+            (0, _, _) => Some(format!("{unanswered} requests were given up without a reply")),
+            (1, ..) => Some("a wrong reply".into()),
+            (..) => Some(format!("{faults} wrong replies")),
+        }
     }
 
     /// Share of a core that the busiest thread of the generator used; none if it was not measured.

@@ -307,6 +307,32 @@ fn nothing_is_sent_before_the_start_or_without_buffers() {
 }
 
 #[test]
+fn a_server_that_never_answers_is_given_up_in_words() {
+    for has_neighbour in [false, true] {
+        let settings = client_settings(false, None, 1500, load(Sizes::Fixed(64)));
+        let server = settings.server.ip();
+        let mut client = FrameClient::new(settings, Time(0)).unwrap();
+        let (pool, mut outbox, mut burst) = (HeapPool::new(64, 1600), Outbox::default(), Burst::new());
+        let mut peer = Peer::new(false, None, 1400);
+        client.start();
+        let mut now = 1;
+        while !client.is_done() {
+            assert!(now < 2 * PATIENCE_NS, "it asks without end");
+            client.on_burst(Time(now), &pool, &mut burst, &mut outbox);
+            for frame in outbox.drain(OUTBOX).collect::<Vec<_>>() {
+                // Its address is all that it tells.
+                if has_neighbour && client.counts().requests == 0 {
+                    burst.extend(peer.take(Time(now), frame.to_vec(), &HeapPool::new(9, 100)));
+                }
+            }
+            now += 50_000_000;
+        }
+        let expected = if has_neighbour { Silence::NoReply(server) } else { Silence::NoNeighbour(server) };
+        assert_eq!(client.silence(), Some(expected));
+    }
+}
+
+#[test]
 fn settings_that_cannot_be_are_refused() {
     let good = client_settings(false, None, 1500, load(Sizes::Fixed(64)));
     let refused = |change: fn(&mut FrameClientSettings)| {

@@ -50,10 +50,23 @@ fn what_makes_figures_doubtful_is_said() {
     report.counts.losses = 5000;
     report.counts.faults = 21;
     report.faults = vec!["get k1: torn".into()];
+    assert_eq!(report.verdict().unwrap(), "21 wrong replies");
     assert_eq!(report.warnings().len(), 3);
     assert!(!report.is_good());
     let table = report.table();
     assert!(table.contains("wrong: get k1: torn\nwrong: 20 more\n"), "{table}");
+}
+
+#[test]
+fn requests_that_were_given_up_make_a_run_bad() {
+    let mut report = report();
+    assert_eq!(report.verdict(), None);
+    report.counts.losses = 3;
+    assert!(report.is_good(), "what was lost and asked again has been answered");
+    report.counts.unanswered = 3;
+    assert_eq!(report.verdict().unwrap(), "3 requests were given up without a reply");
+    report.silence = Some("nobody answered".into());
+    assert_eq!(report.verdict().unwrap(), "nobody answered");
 }
 
 #[test]

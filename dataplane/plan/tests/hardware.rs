@@ -138,7 +138,7 @@ fn devices_are_held_to_their_limits() {
         ("", with(|rdma| rdma.active = false), "fabric.verbs.device: no RDMA device is active"),
         ("verbs.gid_index = 4", machine(), "fabric.verbs.gid_index: rxe0 has 4 GIDs"),
         ("pmtu = 4096", machine(), "fabric.pmtu: the active MTU of rxe0 is 1024"),
-        ("", with(|rdma| rdma.max_qp = 3), "service.relay.qps_per_worker: 4 QPs in all, rxe0 offers 3"),
+        ("", with(|rdma| rdma.max_qp = 3), "node[a].relay.qps_per_worker: 4 QPs in all, rxe0 offers 3"),
         ("", with(|rdma| rdma.max_cq = 1), "node[a].workers: 2 completion queues in all, rxe0 offers 1"),
         ("", with(|rdma| rdma.max_mr = 1), "node[a]: 2 memory regions, rxe0 offers 1"),
         ("send_depth = 1001", machine(), "fabric.send_depth: rxe0 offers at most 1000"),

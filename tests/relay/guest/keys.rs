@@ -9,7 +9,7 @@ const KEY: &str =
 
 /// Requests that are measured: `ISTHMUS_KV_REQUESTS`, or as many as take some seconds here.
 fn requests() -> u64 {
-    std::env::var("ISTHMUS_KV_REQUESTS").ok().and_then(|n| n.parse().ok()).unwrap_or(20_000)
+    std::env::var("ISTHMUS_KV_REQUESTS").ok().and_then(|n| n.parse().ok()).unwrap_or(12_000)
 }
 
 fn memory() -> String {
@@ -110,11 +110,13 @@ fn keys_are_read_by_rdma() {
     let (reports, by_send) = (count("kv_reports"), count("kv_send_gets"));
     assert_eq!(calls, mutations + reports + by_send + 1);
     assert!(by_send * 1000 <= gets, "{by_send} of {gets} GETs by SEND");
-    // The memory node did what it was called for, and nothing else.
-    let served = |name| memory.count("memory", name);
-    assert_eq!((served("kv_calls_served"), served("kv_reports_served")), (calls, reports));
+    // The memory node did what it was called for, and nothing else. The last report may have been on its way at the end.
+    let (served, heard) =
+        (memory.count("memory", "kv_calls_served"), memory.count("memory", "kv_reports_served"));
+    assert!(reports - heard <= 1, "{heard} of {reports} reports");
+    assert_eq!(served - heard, mutations + by_send + 1);
     say(&format!(
-        "the memory node served {calls} calls: {mutations} mutations, {reports} reports, {by_send} GETs; {gets} GETs were {} READs",
+        "the memory node served {served} calls: {mutations} mutations, {heard} reports, {by_send} GETs, 1 membership; {gets} GETs were {} READs",
         count("kv_reads")
     ));
 }
