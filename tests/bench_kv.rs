@@ -169,10 +169,46 @@ fn slips_on_the_command_line_say_what_would_be_right() {
         ("tcp://127.0.0.1:1 --depth 0", "requests under way"),
         ("udp://127.0.0.1:1 --value 64KiB", "tcp://"),
         ("udp://127.0.0.1:1 --zipf 0", "0.99"),
+        ("udp://127.0.0.1:0", "no port that a server could have"),
+        ("udp://127.0.0.1:1 --time 0s", "above 0"),
+        ("udp://127.0.0.1:1 --timeout 0s", "above 0"),
     ] {
         let output = bench(words);
         let said = text(&output.stderr);
         assert_eq!(output.status.code(), Some(2), "{words}: {said}");
         assert!(said.contains(part), "{words}: {said}");
     }
+}
+
+/// A server that says its version, stores what it is given, and never answers a `get`.
+fn forgetful() -> u16 {
+    let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let port = socket.local_addr().unwrap().port();
+    std::thread::spawn(move || {
+        let mut bytes = [0; 2048];
+        while let Ok((n, from)) = socket.recv_from(&mut bytes) {
+            let reply: &[u8] = match bytes.get(8..12.min(n)) {
+                Some(b"vers") => b"VERSION 1.6.18\r\n",
+                Some(b"set ") => b"STORED\r\n",
+                _ => continue,
+            };
+            socket.send_to(&[&bytes[..2], b"\0\0\0\x01\0\0", reply].concat(), from).unwrap();
+        }
+    });
+    port
+}
+
+#[test]
+fn requests_that_are_given_up_make_it_fail_and_so_does_a_plot_without_a_place() {
+    let target = format!("udp://127.0.0.1:{}", forgetful());
+    let few = "--keys 20 --requests 40 --warm-up 1ms --timeout 50ms --ratio 1:1";
+    let output = bench(&format!("{target} {few}"));
+    let said = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(said.contains("given up without a reply") && text(&output.stdout).contains("lost"), "{said}");
+    // Before anything is measured.
+    let output = bench(&format!("{target} {few} --svg /nowhere/latency.svg"));
+    let said = text(&output.stderr);
+    assert_eq!((output.status.code(), text(&output.stdout)), (Some(1), String::new()), "{said}");
+    assert!(said.contains("/nowhere/latency.svg cannot be written") && said.contains("--svg"), "{said}");
 }

@@ -6,6 +6,7 @@ mod process;
 use std::fs;
 use std::io::Read;
 use std::net::UdpSocket;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -297,4 +298,45 @@ fn memory_nodes_come_and_go_by_a_reload() {
     assert!(load["good"] == true && load["requests"].as_u64() > Some(500), "{load}\n{log}");
     assert_eq!(last["unclean"], serde_json::json!([]), "{log}");
     assert!(log.contains("one has left"), "{log}");
+}
+
+/// One end of the key-value service alone on its wire: enough to meet the other by TCP.
+fn with_key(conf: &str, meeting: &str, key: &Path) -> String {
+    let text = fs::read_to_string(conf).unwrap();
+    let device = |line: &str| match line.trim_start() {
+        rest if rest.starts_with("device = \"net_memif0") => "device = \"net_null1,no-rx=1\"".to_owned(),
+        rest if rest.starts_with("device = \"net_tap0") => "device = \"net_null0,no-rx=1\"".to_owned(),
+        rest if rest.starts_with("key = ") => format!("key_file = {key:?}"),
+        _ => line.replace("127.0.0.1:7474", meeting),
+    };
+    text.lines().map(|line| device(line) + "\n").collect()
+}
+
+/// Keys that differ are a matter of configuration: both ends say so, and neither gives up.
+#[test]
+fn ends_with_different_keys_say_so() {
+    let dir = Path::new(env!("CARGO_TARGET_TMPDIR")).join("run-keys");
+    fs::create_dir_all(&dir).unwrap();
+    let key = |name: &str, letter: &str| {
+        let path = dir.join(name);
+        fs::write(&path, letter.repeat(64)).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
+        path
+    };
+    let meeting = process::meeting_place(474);
+    let (ours, theirs) = (key("ours.key", "a"), key("theirs.key", "b"));
+    let memory = with_key("conf/kv-memory-soft.toml", &meeting, &theirs);
+    let gateway = with_key("conf/kv-gateway-soft.toml", &meeting, &ours);
+    let mut memory = Run::start("keys-memory", &memory);
+    let mut gateway = Run::start("keys-gateway", &gateway);
+    for run in [&mut gateway, &mut memory] {
+        run.wait_for_log("same key");
+        run.assert_alive();
+    }
+    let said = [gateway.log(), memory.log()];
+    assert!(said.iter().all(|log| !log.contains("aaaaaaaa") && !log.contains("bbbbbbbb")), "{said:?}");
+    for run in [gateway, memory] {
+        run.ask_to_end();
+        run.last_words();
+    }
 }

@@ -6,7 +6,7 @@
 //! | pools, links, ports | `ports` |
 //! | devices, connections | `endpoints`, `fabric` |
 //! | services of the workers | `roles`, `kv`, `load` |
-//! | the main lcore while workers run | `supervise`, `signals`, `reload` |
+//! | the main lcore while workers run | `supervise`, `signals`, `reload`, `links` |
 //! | figures for statistics | `sampling`, `telemetry` |
 //!
 //! Everything is taken down in the reverse order, and a pool that is not full at the end is reported.
@@ -16,6 +16,7 @@ mod error;
 mod fabric;
 pub mod hardware;
 mod kv;
+mod links;
 mod load;
 mod ports;
 mod reload;

@@ -1,6 +1,7 @@
 //! The main lcore while workers run: connections, statistics, shutdown.
 
 use super::error::RunError;
+use super::links::Links;
 use super::ports::RunningPort;
 use super::reload::Reloader;
 use super::signals::Signals;
@@ -78,6 +79,7 @@ pub(super) struct Supervisor<'a, D: Endpoint> {
     all: Mailboxes<D>,
     controls: Controls<'a, D>,
     reloader: Reloader,
+    links: Links,
     reporter: Reporter,
     drain_ns: u64,
     /// Frames that all sources together make, if each of them has an end.
@@ -125,6 +127,7 @@ impl<'a, D: Endpoint> Supervisor<'a, D> {
             all: mailboxes,
             controls,
             reloader,
+            links: Links::new(plan),
             drain_ns: u64::from(plan.drain.timeout_ms) * 1_000_000,
             goal: goal(plan),
             last: Sample::default(),
@@ -247,6 +250,7 @@ impl<'a, D: Endpoint> Supervisor<'a, D> {
         let at_ms = now.0 / 1_000_000;
         self.last =
             sampling::sample(at_ms, self.clock.hz(), &self.workers, ports, self.pools, &self.controls);
+        self.links.look(now, &self.last.ports);
     }
 
     fn nap(&self, signals: &Signals, now: Time) {

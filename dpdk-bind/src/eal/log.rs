@@ -103,8 +103,8 @@ fn emit(level: c_int, text: &str) {
             super::capture::to_real_stderr(text);
             tracing::error!(target: "dpdk", "{text}");
         }
+        ERR | WARNING if is_usual(text) => tracing::debug!(target: "dpdk", "{text}"),
         ERR => tracing::error!(target: "dpdk", "{text}"),
-        WARNING if is_usual(text) => tracing::debug!(target: "dpdk", "{text}"),
         WARNING => tracing::warn!(target: "dpdk", "{text}"),
         NOTICE => tracing::info!(target: "dpdk", "{text}"),
         INFO => tracing::debug!(target: "dpdk", "{text}"),
@@ -112,11 +112,21 @@ fn emit(level: c_int, text: &str) {
     }
 }
 
-/// Warnings of nearly every good start: a page size that nobody reserved, and a socket of an older protocol that nobody
-/// offers. When no hugepages are there at all, EAL fails with other words.
+/// Warnings and errors of nearly every good start: a page size that nobody reserved, a socket of an older protocol that nobody
+/// offers, secondary processes that there are none of, and a tap interface on a kernel without the queueing discipline that only
+/// flow rules would need. When no hugepages are there at all, or no tap interface can be made, other words follow.
 fn is_usual(text: &str) -> bool {
+    const USUAL: [&str; 7] = [
+        "No legacy callbacks, legacy socket not created",
+        "rte_pmd_memif_probe(): Failed to register mp action callback: Operation not supported",
+        "tap_nl_dump_ext_ack(): Specified qdisc kind is unknown",
+        "qdisc_create_multiq(): Could not add multiq qdisc",
+        "failed to create multiq qdisc.",
+        "Disabling rte flow support: No such file or directory",
+        "tap_mp_req_on_rxtx(): Failed to send start req to secondary",
+    ];
     (text.contains("No free ") && text.contains(" hugepages reported on node"))
-        || text.contains("No legacy callbacks, legacy socket not created")
+        || USUAL.iter().any(|usual| text.contains(usual))
 }
 
 thread_local! {
@@ -137,9 +147,11 @@ mod tests {
     use super::is_usual;
 
     #[test]
-    fn only_the_two_usual_warnings_are_no_warnings() {
+    fn only_the_usual_words_of_a_good_start_are_kept_back() {
         assert!(is_usual("EAL: No free 1048576 kB hugepages reported on node 0"));
         assert!(is_usual("TELEMETRY: No legacy callbacks, legacy socket not created"));
+        assert!(is_usual("eth_dev_tap_create():  Disabling rte flow support: No such file or directory(2)"));
+        assert!(!is_usual("eth_dev_tap_create(): Unable to create TAP interface"));
         assert!(!is_usual("EAL: No available hugepages reported in hugepages-2048kB"));
     }
 }

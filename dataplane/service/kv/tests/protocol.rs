@@ -230,3 +230,38 @@ fn many_large_values_in_one_request_cost_that_request_alone() {
     }
     c.close();
 }
+
+#[test]
+fn many_commands_in_one_datagram_are_answered_in_their_order() {
+    let mut c = Cluster::new(Setup { partitions: 2, ..Setup::default() });
+    let sets: String = (0..600).map(|n| format!("set k{n} 0 0 1\r\n{}\r\n", n % 10)).collect();
+    assert_eq!(c.say(0, &sets), "STORED\r\n".repeat(600));
+    let gets: String = (0..600).map(|n| format!("get k{n}\r\n")).collect();
+    let replies: String = (0..600).map(|n| format!("VALUE k{n} 0 1\r\n{}\r\nEND\r\n", n % 10)).collect();
+    assert_eq!(c.say(0, &gets), replies);
+    c.close();
+}
+
+#[test]
+fn a_burst_of_requests_is_answered_whole() {
+    let mut c = Cluster::new(Setup::default());
+    for n in 0..200 {
+        c.ask(0, n, format!("set k{n} 0 0 3\r\n{n:03}\r\n").as_bytes());
+    }
+    // Each client's own: its requests are answered in their order.
+    for n in 0..200 {
+        c.ask(0, n, format!("get k{n}\r\n").as_bytes());
+    }
+    assert!(c.until(|c| c.gateways[0].replies.len() == 400), "{}", c.gateways[0].replies.len());
+    let mut stored = 0;
+    for (n, reply) in c.gateways[0].replies.drain(..) {
+        match reply.as_slice() {
+            b"STORED\r\n" => stored += 1,
+            value => {
+                assert_eq!(String::from_utf8_lossy(value), format!("VALUE k{n} 0 3\r\n{n:03}\r\nEND\r\n"))
+            }
+        }
+    }
+    assert_eq!(stored, 200);
+    c.close();
+}
