@@ -70,6 +70,9 @@ pub(super) struct Kv {
     /// Meta commands (mg, ms) instead of get and set
     #[arg(long, help_heading = "Workload")]
     meta: bool,
+    /// Read by gat instead of get, which only the owner of a key can answer
+    #[arg(long, conflicts_with = "meta", help_heading = "Workload")]
+    touch: bool,
     /// What the random numbers start from; the same seed asks for the same keys
     #[arg(long, value_name = "N", default_value_t = 1, help_heading = "Workload")]
     seed: u64,
@@ -183,7 +186,11 @@ impl Kv {
             popularity: if self.uniform { Popularity::Uniform } else { Popularity::Zipf(self.zipf) },
             sizes: self.value.clone(),
             ratio: (self.ratio.0, self.ratio.1),
-            dialect: if self.meta { Dialect::Meta } else { Dialect::Text },
+            dialect: match (self.meta, self.touch) {
+                (true, _) => Dialect::Meta,
+                (_, true) => Dialect::Touch,
+                _ => Dialect::Text,
+            },
             seed: self.seed,
             stream: 0,
             run: since_1970.as_secs() as u32,

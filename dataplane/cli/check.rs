@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::table::{Table, grouped};
-use crate::config::{ConfigFile, Hugepages, KeySource, QpKind, Refused, TransportKind};
+use crate::config::{CommandKind, ConfigFile, Hugepages, KeySource, QpKind, Refused, TransportKind};
 use crate::plan::{
     AppliedRule, Plan, PlanFabric, PlanKv, PlanLoad, PlanMemoryNode, PlanNode, PlanPeer, PlanPort, PlanQp,
     PlanService, PlanSource, PlanTransport, PollPolicy, PortSource, RssPlan,
@@ -264,11 +264,19 @@ fn load_facts(load: &PlanLoad) -> Vec<(&'static str, String)> {
     let popularity = load.zipf.map_or("all alike".to_owned(), |theta| format!("Zipf {theta}"));
     let rate = load.rate.map_or("as many as are answered".to_owned(), |rate| format!("{rate} a second"));
     let (reads, writes) = load.ratio;
+    let words = match load.commands {
+        CommandKind::Text => "",
+        CommandKind::Meta => ", meta commands",
+        CommandKind::Touch => ", reads by gat",
+    };
     vec![
         ("asks", format!("{} from {}", load.server, addresses.join(" "))),
         (
             "requests",
-            format!("{rate}, {reads} reads to {writes} writes, {} flows of {} each", load.flows, load.depth),
+            format!(
+                "{rate}, {reads} reads to {writes} writes{words}, {} flows of {} each",
+                load.flows, load.depth
+            ),
         ),
         (
             "keys",

@@ -1,6 +1,19 @@
 //! `[service.load]` and a node's own table of the same keys.
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
+
+/// `service.load.commands`.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum CommandKind {
+    /// `get` and `set`.
+    #[default]
+    Text,
+    /// `mg` and `ms`.
+    Meta,
+    /// `gat` and `set`: the owner of a key answers every read.
+    Touch,
+}
 
 /// `[service.load]`: clients that ask a key-value service for keys.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
@@ -24,6 +37,8 @@ pub struct LoadKeys {
     pub key_bytes: Option<u32>,
     /// Bytes of a value.
     pub value_bytes: Option<u32>,
+    /// Which commands are used.
+    pub commands: Option<CommandKind>,
     /// Weights of reads and writes: two numbers.
     pub ratio: Option<Vec<u32>>,
     /// Exponent of Zipf's law that keys are chosen by; 0 = all alike.
@@ -53,6 +68,7 @@ impl LoadKeys {
             keys: own.keys.or(base.keys),
             key_bytes: own.key_bytes.or(base.key_bytes),
             value_bytes: own.value_bytes.or(base.value_bytes),
+            commands: own.commands.or(base.commands),
             ratio: own.ratio.or(base.ratio),
             zipf: own.zipf.or(base.zipf),
             rate: own.rate.or(base.rate),

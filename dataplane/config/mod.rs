@@ -43,7 +43,7 @@ pub(crate) use eal_words::{device_name, keyed_words};
 pub use fabric::{AuthMode, FabricKeys, QpKind, SoftKeys, TransportKind, VerbsKeys};
 pub use file::{ConfigError, ConfigFile, Refused};
 pub use kv::{CallKeys, KvKeys, MemoryKeys, ReadKeys};
-pub use load::LoadKeys;
+pub use load::{CommandKind, LoadKeys};
 pub use node::{NodeKeys, ServiceKind, Workers};
 pub use port::{ChecksumOffload, LinkKeys, PortKeys};
 pub use problem::{KeyPath, LocatedProblem, Problem, Segment};

@@ -2,7 +2,7 @@
 
 use super::call::Call;
 use super::fault::{Fault, Quote};
-use super::request::{Dialect, Speech};
+use super::request::Speech;
 use super::value::{Check, Checked, VALUE_BYTES_MAX, Value};
 use crate::memcached::number::parse_u32;
 use arrayvec::ArrayVec;
@@ -155,11 +155,11 @@ impl ReplyReader {
         match self.state {
             State::Line if call.is_get() => self.read_head(speech, call, line),
             State::Line => {
-                let stored: &[u8] = if speech.dialect == Dialect::Text { b"STORED" } else { b"HD" };
+                let stored: &[u8] = if speech.dialect.is_meta() { b"HD" } else { b"STORED" };
                 Some(if line == stored { Said::Stored } else { unexpected(line) })
             }
             State::ValueEnd if !line.is_empty() => Some(Said::Wrong(Fault::Unreadable(Quote::new(line)))),
-            State::ValueEnd if speech.dialect == Dialect::Text => {
+            State::ValueEnd if !speech.dialect.is_meta() => {
                 self.state = State::End;
                 None
             }
@@ -174,12 +174,12 @@ impl ReplyReader {
     fn read_head(&mut self, speech: &Speech, call: &Call, line: &[u8]) -> Option<Said> {
         let mut words = line.split(|byte| *byte == b' ');
         let first = words.next()?;
-        let (name, head) = match (speech.dialect, first) {
-            (Dialect::Text, b"END") | (Dialect::Meta, b"EN") if first.len() == line.len() => {
+        let (name, head) = match (speech.dialect.is_meta(), first) {
+            (false, b"END") | (true, b"EN") if first.len() == line.len() => {
                 return Some(Said::Miss);
             }
-            (Dialect::Text, b"VALUE") => text_head(words),
-            (Dialect::Meta, b"VA") => meta_head(words),
+            (false, b"VALUE") => text_head(words),
+            (true, b"VA") => meta_head(words),
             _ => return Some(unexpected(line)),
         };
         let Some(head) = head.filter(|head| head.bytes <= VALUE_BYTES_MAX) else {

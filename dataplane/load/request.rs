@@ -17,6 +17,25 @@ pub enum Dialect {
     Text,
     /// `mg`, `ms`.
     Meta,
+    /// `gat`, `set`: reads that change when an item expires, so that the owner of the key has to carry them out.
+    Touch,
+}
+
+impl Dialect {
+    /// Its name in settings and reports.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Dialect::Text => "text",
+            Dialect::Meta => "meta",
+            Dialect::Touch => "touch",
+        }
+    }
+
+    /// Replies are those of the meta protocol.
+    #[inline]
+    pub(super) fn is_meta(self) -> bool {
+        self == Dialect::Meta
+    }
 }
 
 /// Bytes of a request in front of its value, at most: frame header, command, key, three numbers.
@@ -77,6 +96,7 @@ impl Speech {
     fn get(&self, key: u32, head: &mut ArrayVec<u8, HEAD_BYTES_MAX>) {
         let (before, after): (&[u8], &[u8]) = match self.dialect {
             Dialect::Text => (b"get ", LINE_END),
+            Dialect::Touch => (b"gat 0 ", LINE_END),
             Dialect::Meta => (b"mg ", b" f k v\r\n"),
         };
         put(head, before);
@@ -88,7 +108,7 @@ impl Speech {
     fn set(&self, key: u32, flags: u32, length: u32, head: &mut ArrayVec<u8, HEAD_BYTES_MAX>) {
         let (flags, length) = (Decimal::new(u64::from(flags)), Decimal::new(u64::from(length)));
         match self.dialect {
-            Dialect::Text => {
+            Dialect::Text | Dialect::Touch => {
                 put(head, b"set ");
                 self.keys.write(key, head);
                 put(head, b" ");

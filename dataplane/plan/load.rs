@@ -8,7 +8,7 @@ use super::fabric;
 use super::ledger::{Ledger, service_at};
 use super::nodes::DraftNode;
 use super::ports::Draft;
-use crate::config::{Config, InterfaceAddress, KeyPath};
+use crate::config::{CommandKind, Config, InterfaceAddress, KeyPath};
 use crate::load::{KEY_BYTES_MIN, OUTSTANDING_MAX, VALUE_BYTES_MIN};
 
 /// Numbers of a load.
@@ -34,6 +34,8 @@ pub struct PlanLoad {
     pub key_bytes: u32,
     /// Bytes of a value.
     pub value_bytes: u32,
+    /// Which commands are used.
+    pub commands: CommandKind,
     /// Weights of reads and writes.
     pub ratio: (u32, u32),
     /// Exponent of Zipf's law; `None` = all keys alike.
@@ -86,6 +88,7 @@ pub(super) fn load(
             VALUE_BYTES_MIN..=64_000,
             "bytes",
         ),
+        commands: keys.commands.unwrap_or_default(),
         ratio: ratio(keys.ratio.as_deref(), index, ledger),
         zipf: Some(ledger.number(at("zipf"), keys.zipf, 0.99, 0.0..=10.0, "")).filter(|theta| *theta > 0.0),
         rate: Some(ledger.number(at("rate"), keys.rate, 0.0, 0.0..=1e9, "a second")).filter(|r| *r > 0.0),

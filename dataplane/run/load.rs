@@ -3,10 +3,12 @@
 use super::error::RunError;
 use super::roles::Making;
 use crate::bridge::Packet;
+use crate::config::CommandKind;
 use crate::fabric::WorkerTransport;
 use crate::host::HostSettings;
 use crate::load::{
-    Arrivals, FrameClient, FrameClientSettings, LoadSettings, Meter, Popularity, Report, Silence, Sizes,
+    Arrivals, Dialect, FrameClient, FrameClientSettings, LoadSettings, Meter, Popularity, Report, Silence,
+    Sizes,
 };
 use crate::plan::{Plan, PlanLoad, PlanNode, PlanService};
 use crate::service::any::AnyService;
@@ -25,6 +27,11 @@ fn settings(load: &PlanLoad, making: &Making<'_>) -> LoadSettings {
     LoadSettings {
         keys: load.keys,
         key_bytes: load.key_bytes as u16,
+        dialect: match load.commands {
+            CommandKind::Text => Dialect::Text,
+            CommandKind::Meta => Dialect::Meta,
+            CommandKind::Touch => Dialect::Touch,
+        },
         popularity: load.zipf.map_or(Popularity::Uniform, Popularity::Zipf),
         sizes: Sizes::Fixed(load.value_bytes),
         ratio: load.ratio,

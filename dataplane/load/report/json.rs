@@ -1,6 +1,6 @@
 //! JSON. Names stay once they are there; new ones may come.
 
-use super::{Arrivals, Dialect, Popularity, QUANTILES, Report};
+use super::{Arrivals, Popularity, QUANTILES, Report};
 use hdrhistogram::Histogram;
 use serde_json::{Map, Value, json};
 
@@ -67,10 +67,7 @@ impl Report {
             "value": load.sizes.to_string(),
             "gets": load.ratio.0,
             "sets": load.ratio.1,
-            "commands": match load.dialect {
-                Dialect::Text => "text",
-                Dialect::Meta => "meta",
-            },
+            "commands": load.dialect.name(),
             "flows": self.flows,
             "depth": self.depth,
             "arrivals": arrivals,

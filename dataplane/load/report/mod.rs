@@ -7,7 +7,6 @@ mod table;
 use super::driver::{Driven, DriverSettings, ProcessCpu};
 use super::meter::{Counts, Meter};
 use super::popularity::Popularity;
-use super::request::Dialect;
 use super::settings::{Arrivals, LoadSettings};
 use hdrhistogram::Histogram;
 
@@ -193,10 +192,7 @@ impl Report {
             Arrivals::Uniform(rate) => format!("{}/s at equal distances", grouped(rate as u64)),
             Arrivals::Poisson(rate) => format!("{}/s at random", grouped(rate as u64)),
         };
-        let dialect = match load.dialect {
-            Dialect::Text => "text",
-            Dialect::Meta => "meta",
-        };
+        let dialect = load.dialect.name();
         format!(
             "{} keys of {} B, {popularity}, values of {}, GET:SET {}:{}, {dialect} commands\n\
              {} x {} requests under way, {arrivals}, seed {}",

@@ -120,7 +120,7 @@ fn counts(client: &Datagrams) -> Counts {
 
 #[test]
 fn a_quiet_network_loses_nothing() {
-    for dialect in [Dialect::Text, Dialect::Meta] {
+    for dialect in [Dialect::Text, Dialect::Meta, Dialect::Touch] {
         let mut net = Net::new(1);
         let (client, _) = run(LoadSettings { dialect, requests: 3000, ..settings() }, &mut net, 4, 8);
         let seen = counts(&client);

@@ -2,6 +2,7 @@ use super::*;
 use crate::load::call::Op;
 use crate::load::key::KeyFormat;
 use crate::load::ledger::Write;
+use crate::load::request::Dialect;
 use crate::load::value::Version;
 use proptest::prelude::*;
 use rdma_engine::types::Time;
@@ -34,7 +35,9 @@ fn bytes(value: Value) -> Vec<u8> {
 fn reply(dialect: Dialect, key: u32, flags: u32, value: &[u8]) -> Vec<u8> {
     let (name, n) = (format!("k{key:08x}"), value.len());
     match dialect {
-        Dialect::Text => [format!("VALUE {name} {flags} {n}\r\n").as_bytes(), value, b"\r\nEND\r\n"].concat(),
+        Dialect::Text | Dialect::Touch => {
+            [format!("VALUE {name} {flags} {n}\r\n").as_bytes(), value, b"\r\nEND\r\n"].concat()
+        }
         Dialect::Meta => [format!("VA {n} f{flags} k{name}\r\n").as_bytes(), value, b"\r\n"].concat(),
     }
 }
@@ -52,7 +55,7 @@ fn fault(call: &Call, reply: &[u8]) -> Fault {
 
 #[test]
 fn good_replies() {
-    for dialect in [Dialect::Text, Dialect::Meta] {
+    for dialect in [Dialect::Text, Dialect::Meta, Dialect::Touch] {
         let whole = reply(dialect, 7, 3, &bytes(value(7, 3, 100)));
         assert_eq!(said(dialect, &get(7), &whole), Said::Hit(value(7, 3, 100)));
     }
@@ -128,7 +131,7 @@ proptest! {
         cuts in prop::collection::vec(any::<prop::sample::Index>(), 0..20),
         meta in any::<bool>(),
     ) {
-        let dialect = if meta { Dialect::Meta } else { Dialect::Text };
+        let dialect = if meta { Dialect::Meta } else { Dialect::Touch };
         let (mut stream, mut expected) = (vec![], vec![]);
         for (key, (kind, length)) in asked.into_iter().enumerate() {
             let key = key as u32;
