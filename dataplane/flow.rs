@@ -69,7 +69,7 @@ impl FlowTable {
         let lines = capacity.div_ceil(WAYS).next_power_of_two();
         let mask = lines as u64 - 1;
         FlowTable {
-            lines: vec![Line([FREE; WAYS]); lines].into_boxed_slice(),
+            lines: crate::huge::table(Line([FREE; WAYS]), lines),
             mask,
             idle_ms,
             stats: FlowStats::default(),

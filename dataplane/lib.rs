@@ -10,6 +10,7 @@ pub mod fabric;
 pub mod flow;
 pub mod front;
 pub mod host;
+mod huge;
 pub mod load;
 pub mod memcached;
 pub mod plan;

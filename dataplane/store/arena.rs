@@ -74,9 +74,9 @@ pub(super) struct Arena {
     segments: Vec<Segment>,
     spare: Vec<u32>,
     /// By cell: LIVE, or the next cell of the list it is in.
-    next: Vec<u32>,
+    next: Box<[u32]>,
     /// By cell: when it was used last; of a dead one the low bits of its epoch.
-    stamp: Vec<u32>,
+    stamp: Box<[u32]>,
     oldest_retired: u32,
     newest_retired: u32,
     retired: u32,
@@ -104,8 +104,8 @@ impl Arena {
             classes: sizes(units).into_iter().map(class).collect(),
             segments: vec![segment; count as usize],
             spare: (0..count).rev().collect(),
-            next: vec![NIL; cells],
-            stamp: vec![0; cells],
+            next: crate::huge::table(NIL, cells),
+            stamp: crate::huge::table(0, cells),
             oldest_retired: NIL,
             newest_retired: NIL,
             retired: 0,

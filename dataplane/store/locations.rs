@@ -64,7 +64,7 @@ impl Locations {
     pub fn new(capacity: usize, nodes: u16, period: u64) -> Self {
         let sets = capacity.div_ceil(WAYS).max(1);
         Locations {
-            entries: vec![EMPTY; sets * WAYS].into(),
+            entries: crate::huge::table(EMPTY, sets * WAYS),
             period: 1,
             period_hits: 0,
             period_len: period.max(1),

@@ -38,7 +38,7 @@ impl Order {
     pub fn new(capacity: usize) -> Self {
         let empty = Lane { reads: 0, writing: false, first: NONE, last: NONE };
         Order {
-            lanes: vec![empty; (capacity * 4).next_power_of_two()].into(),
+            lanes: crate::huge::table(empty, (capacity * 4).next_power_of_two()),
             waiting: vec![(NONE, false); capacity].into(),
         }
     }
