@@ -8,5 +8,5 @@ mod torn;
 
 pub use cluster::{Cluster, Node, Setup, VALUE};
 pub use ends::{End, Gateway, NodeEnd};
-pub use race::{Race, restart};
+pub use race::{Race, Relists, restart};
 pub use torn::Torn;

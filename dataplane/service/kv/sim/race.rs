@@ -212,3 +212,48 @@ pub fn restart(race: &mut Race, node: usize) {
     race.cluster.nodes[node] = fresh;
     (0..gateways).for_each(|g| race.cluster.connect(node, g));
 }
+
+/// A third node that comes into the list of two and leaves it again, list after list; two gateways take each list at different
+/// times.
+pub struct Relists {
+    new: usize,
+    generation: u64,
+}
+
+impl Relists {
+    /// Of a race of two nodes with room for a third, whose lists have the number 1.
+    pub fn new(race: &mut Race) -> Self {
+        Relists { new: race.cluster.add_node(), generation: 1 }
+    }
+
+    /// The next list.
+    ///
+    /// # Panics
+    /// If a node that has left is not let go.
+    pub fn next(&mut self, race: &mut Race) {
+        self.generation += 1;
+        let (new, comes) = (self.new, self.generation.is_multiple_of(2));
+        if comes && self.generation > 2 {
+            // It was let go and comes back by a connection of its own.
+            (0..2).for_each(|g| race.cluster.connect(new, g));
+        }
+        let list: &[usize] = if comes { &[0, 1, new] } else { &[0, 1] };
+        let first = race.rng.below(2) as usize;
+        race.cluster.relist(first, self.generation, list);
+        for _ in 0..race.rng.below(300) {
+            race.cluster.turn();
+            race.hear();
+        }
+        race.cluster.relist(1 - first, self.generation, list);
+        let mut turns = 0;
+        while !comes && !race.cluster.is_apart(new) {
+            race.cluster.turn();
+            race.hear();
+            turns += 1;
+            assert!(turns < 100_000, "it is not let go: {:?}", race.cluster.downs());
+            if race.cluster.has_left(new) {
+                (0..2).for_each(|g| race.cluster.fail_node_end(new, g));
+            }
+        }
+    }
+}

@@ -1,8 +1,7 @@
 //! Other lists of memory nodes while clients go on.
 
-use crate::service::kv::sim::{Cluster, Race, Setup};
+use crate::service::kv::sim::{Cluster, Race, Relists, Setup};
 use crate::stats::Counter;
-use rdma_engine::buf::Pool;
 
 const KEYS: usize = 300;
 
@@ -127,38 +126,12 @@ fn lists_change_while_clients_read_and_write() {
     let setup =
         Setup { nodes: 2, nodes_max: 3, partitions: 2, gateways: 2, tear: 8, seed: 11, ..Setup::default() };
     let mut race = Race::new(setup, 200, 2000);
-    let new = race.cluster.add_node();
-    let (mut generation, mut lists) = (1, 0);
+    let (mut relists, mut lists) = (Relists::new(&mut race), 0);
     race.run(15_000, |race| {
-        generation += 1;
+        relists.next(race);
         lists += 1;
-        let list: &[usize] = if generation % 2 == 0 { &[0, 1, new] } else { &[0, 1] };
-        if generation % 2 == 0 && generation > 2 {
-            // It was let go and comes back by a connection of its own.
-            (0..2).for_each(|g| race.cluster.connect(new, g));
-        }
-        let first = race.rng.below(2) as usize;
-        race.cluster.relist(first, generation, list);
-        for _ in 0..race.rng.below(300) {
-            race.cluster.turn();
-            race.hear();
-        }
-        race.cluster.relist(1 - first, generation, list);
-        let mut turns = 0;
-        while generation % 2 == 1 && !race.cluster.is_apart(new) {
-            race.cluster.turn();
-            race.hear();
-            turns += 1;
-            assert!(turns < 100_000, "it is not let go: {:?}", race.cluster.downs());
-            if race.cluster.has_left(new) {
-                (0..2).for_each(|g| race.cluster.fail_node_end(new, g));
-            }
-        }
     });
     assert!(lists > 2, "{lists}");
     assert!(race.hits > race.gets / 10, "{} hits of {}", race.hits, race.gets);
-    for g in &race.cluster.gateways {
-        assert!(g.end.pools.frames.available() > 0);
-    }
     race.cluster.close();
 }
