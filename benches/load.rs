@@ -163,6 +163,8 @@ fn settings(bytes: u32, checksums: bool) -> FrameClientSettings {
             addresses: vec!["10.0.0.1/24".parse().unwrap()],
             gateway: None,
             vlan: None,
+            duplicates: None,
+            other_vlan: Default::default(),
         },
         server: "10.0.0.2:11211".parse().unwrap(),
         source_ports: (20_000..20_016).collect(),

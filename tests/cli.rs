@@ -135,6 +135,50 @@ fn eal_options_of_the_command_line_win() {
 }
 
 #[test]
+fn an_eal_option_of_the_command_line_is_blamed_itself() {
+    let check = ["--", "check", "conf/relay-soft.toml"];
+    let blamed: [(&[&str], &str); 3] = [
+        (&["--main-lcore", "7"], "command line: --main-lcore 7: not among the lcores; "),
+        (&["-m", "3"], "command line: -m 3: "),
+        (&["-l", "0"], "add lcores to `-l 0` of the command line"),
+    ];
+    for (option, part) in blamed {
+        let (code, printed) = failed(&[option, &check[..]].concat());
+        assert_eq!(code, 1, "{option:?}");
+        assert!(printed.lines().any(|line| line.contains(part)), "{part} in {printed}");
+    }
+}
+
+#[test]
+fn check_looks_at_the_key_file() {
+    use std::os::unix::fs::PermissionsExt;
+    let conf =
+        fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("conf/relay-verbs-b.toml")).unwrap();
+    let own_key = "key = \"an example key; make one of your own\"";
+    assert!(conf.contains(own_key));
+    let path = file("key", &conf.replace(own_key, "key_file = \"relay.key\""));
+    // Beside the configuration, wherever that is called from.
+    let key = path.with_file_name("relay.key");
+    drop(fs::remove_file(&key));
+    let check = |part: &str| {
+        let (code, printed) = failed(&["check", path.to_str().unwrap()]);
+        assert!(code == 1 && printed.contains("fabric.key_file = \"relay.key\": "), "{printed}");
+        assert!(printed.contains(part) && printed.lines().count() == 1, "{part} in {printed}");
+    };
+    check("No such file");
+    let write = |text: &str, mode| {
+        fs::write(&key, text).unwrap();
+        fs::set_permissions(&key, fs::Permissions::from_mode(mode)).unwrap();
+    };
+    write("a key that is long enough for anybody", 0o644);
+    check("chmod 600");
+    write("short", 0o600);
+    check("openssl rand -hex 32");
+    write("a key that is long enough for anybody", 0o600);
+    said(&["check", path.to_str().unwrap()]);
+}
+
+#[test]
 fn a_command_line_that_is_not_understood_exits_with_2() {
     let slips: [(&[&str], &str); 6] = [
         (&[], "Usage: isthmus [EAL options] -- <COMMAND>"),

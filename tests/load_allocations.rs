@@ -141,6 +141,8 @@ fn client() -> FrameClient<HeapBuf> {
         addresses: vec!["10.0.0.1/24".parse().unwrap()],
         gateway: None,
         vlan: None,
+        duplicates: None,
+        other_vlan: Default::default(),
     };
     let settings = FrameClientSettings {
         load,

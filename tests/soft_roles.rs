@@ -96,6 +96,9 @@ fn end(eal: &Eal, at: usize, test: &str, workers: u16, shared: bool, pools: &[Me
         (queues, Some(far))
     };
     let port = SoftPort {
+        dad: true,
+        window: 256,
+        dcqcn_mbps: Some(100_000),
         flight_records: None,
         name: "wire".into(),
         mac: [2, 0, 0, 0, 0, at as u8 + 1],

@@ -2,11 +2,11 @@
 
 use serde_json::{Value, json};
 
-use super::table::{Table, grouped};
+use super::table::{Table, counted, grouped};
 use crate::config::{CommandKind, ConfigFile, Hugepages, KeySource, QpKind, Refused, TransportKind};
 use crate::plan::{
-    AppliedRule, Plan, PlanFabric, PlanKv, PlanLoad, PlanMemoryNode, PlanNode, PlanPeer, PlanPort, PlanQp,
-    PlanService, PlanSource, PlanTransport, PollPolicy, PortSource, RssPlan,
+    AppliedRule, DEFAULT_LINK_MBPS, Plan, PlanFabric, PlanKv, PlanLoad, PlanMemoryNode, PlanNode, PlanPeer,
+    PlanPort, PlanQp, PlanService, PlanSoft, PlanSource, PlanTransport, PollPolicy, PortSource, RssPlan,
 };
 
 /// The plan as JSON, warnings included.
@@ -195,7 +195,7 @@ fn node_text(plan: &Plan, node: &PlanNode) -> String {
         PlanService::Source(source) => list.extend(source_facts(source)),
         PlanService::Sink(sink) => {
             let verify = if sink.verify {
-                format!("order and checksum of {} flows", grouped(sink.flows))
+                format!("order and checksum of {}", counted(sink.flows, "flow"))
             } else {
                 "counts only".to_owned()
             };
@@ -225,10 +225,10 @@ fn source_facts(source: &PlanSource) -> Vec<(&'static str, String)> {
     let rate = source
         .rate_pps
         .map_or("as fast as possible".to_owned(), |rate| format!("{} frames/s", grouped(rate)));
-    let count = source.count.map_or("until stopped".to_owned(), |count| format!("{} frames", grouped(count)));
+    let count = source.count.map_or("until stopped".to_owned(), |count| counted(count, "frame"));
     let protocols = source.protocols.iter().map(lower).collect::<Vec<_>>().join(" ");
     vec![
-        ("traffic", format!("{} flows, {rate}, {count}", grouped(source.flows))),
+        ("traffic", format!("{}, {rate}, {count}", counted(source.flows, "flow"))),
         ("frames", format!("{} bytes; {protocols}", cycle(&source.sizes))),
     ]
 }
@@ -333,7 +333,13 @@ fn fabric_facts(plan: &Plan, fabric: &PlanFabric) -> Vec<(&'static str, String)>
     };
     let peers: Vec<_> = fabric.peers.iter().map(peer).collect();
     let timing = &fabric.timing;
-    let mut facts = vec![("transport", transport(plan, fabric)), ("peer", peers.join(", "))];
+    let mut facts = vec![("transport", transport(plan, fabric))];
+    if let PlanTransport::Soft(soft) = &fabric.transport
+        && fabric.qp.kind != QpKind::Ud
+    {
+        facts.push(("congestion", congestion(soft, fabric.qp.kind)));
+    }
+    facts.push(("peer", peers.join(", ")));
     if fabric.transport.kind() != TransportKind::Loopback {
         let allow: Vec<_> = fabric.allow.iter().map(ToString::to_string).collect();
         let from = if allow.is_empty() { "anywhere".to_owned() } else { allow.join(" ") };
@@ -364,6 +370,20 @@ fn fabric_facts(plan: &Plan, fabric: &PlanFabric) -> Vec<(&'static str, String)>
         }
     }
     facts
+}
+
+fn congestion(soft: &PlanSoft, kind: QpKind) -> String {
+    let mbps = soft.link_mbps.unwrap_or(DEFAULT_LINK_MBPS);
+    let speed = format!("{} Gb/s", f64::from(mbps) / 1000.0);
+    let control = match (soft.dcqcn, soft.link_mbps) {
+        (false, _) => "no rate control".to_owned(),
+        (true, Some(_)) => format!("DCQCN below a line rate of {speed}"),
+        (true, None) => format!("DCQCN below the port's speed, {speed} where it reports none"),
+    };
+    match kind {
+        QpKind::Rc => format!("{control}; up to {} packets unacknowledged per QP", soft.window),
+        QpKind::Uc | QpKind::Ud => control,
+    }
 }
 
 fn transport(plan: &Plan, fabric: &PlanFabric) -> String {

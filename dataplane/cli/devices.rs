@@ -146,7 +146,7 @@ fn add_state(eal: &Eal, info: &PortInfo, report: &mut PortReport) -> Result<(), 
     port.start().map_err(said)?;
     let link = port.link();
     report.link_up = Some(link.up);
-    report.speed_mbps = link.speed_mbps;
+    report.speed_mbps = link.speed_mbps.filter(|_| !in_memory(&report.driver));
     report.mtu = Some(u32::from(port.mtu()));
     drop((rx, tx));
     port.stop().map_err(said)
@@ -284,7 +284,11 @@ fn ports_text(ports: &[PortReport]) -> String {
             port.driver.clone(),
             or_dash(port.socket),
             or_dash(port.mac.as_ref()),
-            link_text(port.link_up, port.speed_mbps),
+            if in_memory(&port.driver) {
+                "in memory".into()
+            } else {
+                link_text(port.link_up, port.speed_mbps)
+            },
             or_dash(port.mtu),
             port.mtu_range.map_or("any".to_owned(), |(low, high)| format!("{low}-{high}")),
             format!("{} rx, {} tx", port.rx_queues, port.tx_queues),
@@ -363,6 +367,11 @@ fn or_dash(value: Option<impl ToString>) -> String {
 
 fn descriptors((least, most): (u32, u32)) -> String {
     if most >= u32::from(u16::MAX) { format!("{least} up") } else { format!("{least}-{most}") }
+}
+
+/// True for ends of a ring: they are always up, and their speed is made up.
+fn in_memory(driver: &str) -> bool {
+    matches!(driver, "net_ring" | "eth_ring")
 }
 
 fn link_text(up: Option<bool>, speed_mbps: Option<u32>) -> String {

@@ -18,8 +18,9 @@ use std::process::ExitCode;
 use tracing::Level;
 use tracing_subscriber::EnvFilter;
 
-use crate::config::{Config, ConfigFile, apply_eal_words};
+use crate::config::{Config, ConfigFile, Refused, apply_eal_words};
 use crate::decode::{DecodeError, DecodeOptions};
+use crate::plan::{Hardware, Plan};
 use crate::run::hardware::before_eal;
 use crate::stats::screen::LogWriter;
 use args::{Command, Invocation};
@@ -79,8 +80,15 @@ fn carry_out(invocation: Invocation) -> u8 {
 /// Reads a configuration and lays the EAL options of the command line over it.
 fn load(conf: &Path, eal: &[String]) -> Result<ConfigFile, u8> {
     let mut file = ConfigFile::load(conf).map_err(|error| complain(FAILED, &error))?;
-    apply_eal_words(&mut file.config, eal).map_err(|error| complain(USAGE, &error))?;
+    file.apply_command_line(eal).map_err(|error| complain(USAGE, &error))?;
     Ok(file)
+}
+
+/// The plan of a file, if what it needs beside the file is there too.
+fn planned(file: &ConfigFile, hardware: Option<&Hardware>) -> Result<Plan, Refused> {
+    let plan = file.plan(hardware)?;
+    file.check_files(&plan)?;
+    Ok(plan)
 }
 
 fn run(conf: &Path, eal: &[String]) -> u8 {
@@ -88,7 +96,7 @@ fn run(conf: &Path, eal: &[String]) -> u8 {
         Ok(file) => file,
         Err(code) => return code,
     };
-    let plan = match file.plan(Some(&before_eal())) {
+    let plan = match planned(&file, Some(&before_eal())) {
         Ok(plan) => plan,
         Err(refused) => return complain(FAILED, &refused),
     };
@@ -121,7 +129,7 @@ fn check(conf: &Path, eal: &[String], json: bool) -> u8 {
         Ok(file) => file,
         Err(code) => return code,
     };
-    match (file.plan(None), json) {
+    match (planned(&file, None), json) {
         (Ok(plan), false) => print(&check::text(&file, &plan)),
         (Ok(plan), true) => print(&check::json(&file, &plan)),
         (Err(refused), false) => complain(FAILED, &refused),

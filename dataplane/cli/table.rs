@@ -56,6 +56,12 @@ pub(super) fn grouped(number: impl Into<u64>) -> String {
     grouped_by(' ', number.into())
 }
 
+/// A number and what it counts: `1 frame`, `65 536 frames`.
+pub(super) fn counted(number: impl Into<u64>, noun: &str) -> String {
+    let number = number.into();
+    format!("{} {noun}{}", grouped(number), if number == 1 { "" } else { "s" })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -73,5 +79,9 @@ mod tests {
         assert_eq!(grouped(0u32), "0");
         assert_eq!(grouped(999u32), "999");
         assert_eq!(grouped(1_234_567u32), "1 234 567");
+        assert_eq!(
+            (counted(1u32, "frame"), counted(1000u32, "frame")),
+            ("1 frame".into(), "1 000 frames".into())
+        );
     }
 }

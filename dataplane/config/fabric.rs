@@ -42,7 +42,7 @@ pub struct FabricKeys {
     pub qp: Option<QpKind>,
     /// Largest payload of one RoCE packet in bytes.
     pub pmtu: Option<u32>,
-    /// Speed of the link in Gbit/s, for the sizing of the send queue.
+    /// Speed of the link in Gbit/s, for the sizing of the send queue and the line rate of congestion control.
     pub link_gbps: Option<f64>,
     /// Round-trip time to the peer in microseconds, for the sizing of the send queue.
     pub rtt_us: Option<f64>,
@@ -138,6 +138,10 @@ pub struct SoftKeys {
     pub vlan: Option<u32>,
     /// Largest IP packet of the RoCE side; the port's MTU by default.
     pub mtu: Option<u32>,
+    /// Look whether another station has one of the IPv6 addresses; true by default.
+    pub dad: Option<bool>,
+    /// Send more slowly when the network says that it is congested; true by default.
+    pub dcqcn: Option<bool>,
     /// Directory for flight records: the last packets of a queue pair that failed.
     pub flight_records: Option<String>,
     /// Packets of a flight record.
@@ -233,6 +237,8 @@ impl SoftKeys {
             gateway: self.gateway.or(base.gateway),
             vlan: self.vlan.or(base.vlan),
             mtu: self.mtu.or(base.mtu),
+            dad: self.dad.or(base.dad),
+            dcqcn: self.dcqcn.or(base.dcqcn),
             flight_records: self.flight_records.or(base.flight_records),
             flight_record_packets: self.flight_record_packets.or(base.flight_record_packets),
         }

@@ -8,14 +8,17 @@ use std::path::{Path, PathBuf};
 
 use super::decode::{Decoded, FormProblem, Place, decode};
 use super::problem::{KeyPath, LocatedProblem, Problem, Segment};
-use super::{Config, KeySource, schema};
-use crate::plan::{Hardware, Plan, resolve};
+use super::{Config, EalWordError, KeySource, apply_eal_words, keyed_words, schema};
+use crate::plan::{Hardware, Plan, key_file_problems, resolve};
 
 /// Longest configuration file that is read, in bytes.
 const MAX_FILE_BYTES: u64 = 1 << 20;
 
 /// Longest value that is quoted in a message, in characters.
 const MAX_VALUE_CHARS: usize = 60;
+
+/// What stands for the name of a file where an option is to blame.
+const COMMAND_LINE: &str = "command line";
 
 /// What stands for a secret.
 const HIDDEN: &str = "<hidden>";
@@ -59,6 +62,8 @@ impl std::error::Error for Refused {}
 pub struct ConfigFile {
     /// The decoded configuration. Keys that could not be decoded are at their defaults.
     pub config: Config,
+    /// Keys of `[eal]` that the command line gives, with the option.
+    command_line: BTreeMap<KeyPath, String>,
     name: String,
     dir: PathBuf,
     text: String,
@@ -91,6 +96,7 @@ impl ConfigFile {
         let Decoded { config, places, problems, removed, hopeless } = decode(text);
         let mut file = Self {
             config,
+            command_line: BTreeMap::new(),
             name: name.to_owned(),
             dir: PathBuf::new(),
             text: text.to_owned(),
@@ -101,6 +107,22 @@ impl ConfigFile {
         };
         file.form = problems.iter().map(|problem| file.locate_form(problem)).collect();
         file
+    }
+
+    /// Lays the EAL options of the command line over the file: they win, and what is wrong with one is said of it.
+    ///
+    /// # Errors
+    /// As [`apply_eal_words`].
+    pub fn apply_command_line(&mut self, words: &[String]) -> Result<(), EalWordError> {
+        apply_eal_words(&mut self.config, words)?;
+        for (option, key) in keyed_words(words) {
+            // One of several devices may be the file's.
+            if key != "vdev" && key != "allow" && key != "block" {
+                let value = option_value(words, &option);
+                self.command_line.insert(KeyPath::top("eal").key(key), value);
+            }
+        }
+        Ok(())
     }
 
     /// The file as the user named it.
@@ -128,8 +150,28 @@ impl ConfigFile {
         }
     }
 
+    /// Looks at what a plan of this file needs outside of it: files of keys.
+    ///
+    /// # Errors
+    /// Everything that is wrong with them.
+    pub fn check_files(&self, plan: &Plan) -> Result<(), Refused> {
+        let problems: Vec<_> = key_file_problems(plan).iter().map(|problem| self.locate(problem)).collect();
+        if problems.is_empty() { Ok(()) } else { Err(refused(problems)) }
+    }
+
     /// Adds file, line and value to `problem`.
     pub fn locate(&self, problem: &Problem) -> LocatedProblem {
+        if let Some((path, option)) = problem.at.iter().find_map(|path| self.command_line.get_key_value(path))
+        {
+            return LocatedProblem {
+                file: COMMAND_LINE.to_owned(),
+                line: 0,
+                key: option.clone(),
+                value: String::new(),
+                problem: problem.what.clone(),
+                remedy: format!("{} (the option stands for {})", problem.remedy, self.label(path)),
+            };
+        }
         let written = problem.at.iter().find(|path| self.places.contains_key(path));
         let at = written.or(problem.at.last()).cloned().unwrap_or_default();
         let value = match (written, &problem.default) {
@@ -143,7 +185,7 @@ impl ConfigFile {
             key: self.label(&at),
             value,
             problem: problem.what.clone(),
-            remedy: problem.remedy.clone(),
+            remedy: self.remedy(&problem.remedy),
         }
     }
 
@@ -168,6 +210,15 @@ impl ConfigFile {
         let gone =
             before.places.keys().filter(|path| is_leaf(before, path) && !self.places.contains_key(path));
         changed.into_iter().chain(gone).cloned().collect()
+    }
+
+    /// What to do, where the option that has taken a key's place is named instead of it.
+    fn remedy(&self, remedy: &str) -> String {
+        let mut remedy = remedy.to_owned();
+        for (path, option) in &self.command_line {
+            remedy = remedy.replace(&self.label(path), &format!("`{option}` of the command line"));
+        }
+        remedy
     }
 
     /// Key files are meant relative to the configuration file.
@@ -267,6 +318,15 @@ impl ConfigFile {
             }
         }
         label
+    }
+}
+
+/// An option as it was given, with the word behind it where that is its value.
+fn option_value(words: &[String], option: &str) -> String {
+    let behind = words.iter().position(|word| word == option).and_then(|at| words.get(at + 1));
+    match behind.filter(|value| !option.contains('=') && !value.starts_with('-')) {
+        Some(value) => format!("{option} {value}"),
+        None => option.to_owned(),
     }
 }
 

@@ -12,6 +12,8 @@ pub struct KvKeys {
     pub gateway: Option<String>,
     /// VLAN id of the clients' frames.
     pub vlan: Option<u32>,
+    /// Look whether another station has one of the IPv6 addresses; true by default.
+    pub dad: Option<bool>,
     /// UDP port that is served.
     pub port: Option<u32>,
     /// Networks that clients may come from; empty = any.
@@ -93,6 +95,7 @@ impl KvKeys {
             addresses: own.addresses.or(base.addresses),
             gateway: own.gateway.or(base.gateway),
             vlan: own.vlan.or(base.vlan),
+            dad: own.dad.or(base.dad),
             port: own.port.or(base.port),
             allow: own.allow.or(base.allow),
             datagram_bytes: own.datagram_bytes.or(base.datagram_bytes),

@@ -89,7 +89,7 @@ impl Problem {
 pub struct LocatedProblem {
     /// The file as the user named it.
     pub file: String,
-    /// Line from 1.
+    /// Line from 1; 0 for what stands in no file.
     pub line: usize,
     /// The key, such as `port[in0].queues`.
     pub key: String,
@@ -103,7 +103,10 @@ pub struct LocatedProblem {
 
 impl fmt::Display for LocatedProblem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}:{}: ", self.file, self.line)?;
+        match self.line {
+            0 => write!(f, "{}: ", self.file)?,
+            line => write!(f, "{}:{line}: ", self.file)?,
+        }
         match (self.key.is_empty(), self.value.is_empty()) {
             (true, _) => {}
             (false, true) => write!(f, "{}: ", self.key)?,

@@ -20,6 +20,8 @@ const HOPS: u8 = 64;
 #[derive(Clone, Debug)]
 pub(super) struct Local {
     address: IpAddr,
+    /// Another station has it: it is not used.
+    given_up: bool,
     /// Headers with zeros where replies differ.
     headers: ArrayVec<u8, MAX_HEADERS>,
     /// Where the IP header begins, and the UDP header.
@@ -72,6 +74,7 @@ impl Local {
         let tx = settings.tx_checksums;
         Local {
             address,
+            given_up: false,
             headers,
             l3,
             l4,
@@ -84,6 +87,17 @@ impl Local {
 
     pub(super) fn address(&self) -> IpAddr {
         self.address
+    }
+
+    /// True if packets to `address` are for us here.
+    #[inline]
+    pub(super) fn takes(&self, address: IpAddr) -> bool {
+        self.address == address && !self.given_up
+    }
+
+    /// Takes nothing any more.
+    pub(super) fn give_up(&mut self) {
+        self.given_up = true;
     }
 
     /// Bytes of a datagram's headers, frame header included.

@@ -41,6 +41,7 @@ use rdma_engine::types::Time;
 use reassembly::Reassembly;
 use send::{Layout, Reply};
 use std::collections::VecDeque;
+use std::net::IpAddr;
 
 /// Answers to pings that wait for the egress.
 const MAX_ANSWERS: usize = 32;
@@ -113,9 +114,22 @@ impl<B: PortBuf> Front<B> {
         self.now = now;
         if now >= self.host.next_timer() {
             self.host.poll(now);
+            self.give_up_duplicates();
         }
         if now >= self.reassembly.next_timer() {
             self.reassembly.expire(now, &mut self.counters);
+        }
+    }
+
+    /// Takes no more requests to addresses that other stations have.
+    #[cold]
+    fn give_up_duplicates(&mut self) {
+        while let Some(duplicate) = self.host.next_duplicate() {
+            let given_up = IpAddr::V6(duplicate.address);
+            self.locals.iter_mut().filter(|own| own.address() == given_up).for_each(Local::give_up);
+            if duplicate.first {
+                tracing::error!("{duplicate}");
+            }
         }
     }
 }

@@ -84,7 +84,7 @@ impl Reader<'_> {
     /// The path, if the frame is addressed to us and nobody else.
     #[inline]
     fn path(&self, local: IpAddr, remote: IpAddr) -> Result<Path, FrontDrop> {
-        let found = self.locals.iter().position(|own| own.address() == local);
+        let found = self.locals.iter().position(|own| own.takes(local));
         let local =
             found.filter(|_| self.link.ethernet.destination == self.mac).ok_or(FrontDrop::NotForUs)?;
         let mac = self.link.ethernet.source;

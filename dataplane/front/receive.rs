@@ -155,6 +155,7 @@ impl<B: PortBuf> Front<B> {
         }
         // Replies go where requests came from, so nobody here waits for addresses.
         self.host.take_learned();
+        self.give_up_duplicates();
         Ok(())
     }
 

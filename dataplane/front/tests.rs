@@ -25,7 +25,14 @@ fn ip(text: &str) -> IpAddr {
 
 fn host(vlan: Option<u16>) -> HostSettings {
     let addresses = ["192.0.2.1/24", "198.51.100.1/24", "2001:db8::1/64"];
-    HostSettings { mac: OURS, addresses: addresses.map(|a| a.parse().unwrap()).to_vec(), gateway: None, vlan }
+    HostSettings {
+        mac: OURS,
+        addresses: addresses.map(|a| a.parse().unwrap()).to_vec(),
+        gateway: None,
+        vlan,
+        duplicates: None,
+        other_vlan: Default::default(),
+    }
 }
 
 fn settings() -> FrontSettings {

@@ -23,6 +23,8 @@ pub(super) enum Message {
         /// Whom we look for.
         hop: IpAddr,
     },
+    /// "Has anybody this address?" (RFC 4862)
+    Probe(Ipv6Addr),
     /// "This address of ours is here", to everybody.
     Announce(IpAddr),
     /// The answer to an ARP request.
@@ -79,11 +81,11 @@ impl<'a> Writer<'a> {
         to: Mac,
         addresses: (Ipv6Addr, Ipv6Addr),
         message: &(impl IntoBytes + Immutable),
-        option: Icmpv6LinkOption,
+        option: Option<Icmpv6LinkOption>,
         host: &HostSettings,
     ) -> usize {
         self.link(to, ethertype::IPV6, host);
-        let len = size_of_val(message) + size_of_val(&option);
+        let len = size_of_val(message) + option.as_ref().map_or(0, size_of_val);
         let ip = Ipv6Header {
             version_class_flow: Ipv6Header::first_word(0, 0),
             payload_len: (len as u16).into(),
@@ -96,7 +98,9 @@ impl<'a> Writer<'a> {
         self.put(&ip);
         let start = self.at;
         self.put(message);
-        self.put(&option);
+        if let Some(option) = option {
+            self.put(&option);
+        }
         let sum = ip.icmpv6_checksum(&self.out[start..self.at]);
         self.out[start + 2..start + 4].copy_from_slice(&sum.to_be_bytes());
         self.at
@@ -115,9 +119,19 @@ const ALL_NODES: (Ipv6Addr, Mac) =
     (Ipv6Addr::new(0xFF02, 0, 0, 0, 0, 0, 0, 1), Mac([0x33, 0x33, 0, 0, 0, 1]));
 
 impl Message {
-    /// Writes the frame; its length.
-    pub(super) fn write(&self, out: &mut Writer<'_>, host: &HostSettings) -> usize {
+    /// True if it says something about `own`, or is sent from there.
+    pub(super) fn is_for(&self, own: Ipv6Addr) -> bool {
+        match *self {
+            Message::Ask { from: ip, .. } | Message::Announce(ip) => ip == IpAddr::V6(own),
+            Message::Probe(ip) | Message::Advertise { target: ip, .. } => ip == own,
+            Message::ArpReply { .. } => false,
+        }
+    }
+
+    /// Writes the frame; its length. An `optimistic` host does not override what neighbours remember.
+    pub(super) fn write(&self, out: &mut Writer<'_>, host: &HostSettings, optimistic: bool) -> usize {
         let mac = host.mac;
+        let overrides = if optimistic { 0 } else { NeighborAdvertisement::OVERRIDE };
         match *self {
             Message::Ask { from: IpAddr::V4(from), hop: IpAddr::V4(hop) } => {
                 out.arp(Mac::BROADCAST, &ArpPacket::request(mac, from.octets(), hop.octets()), host)
@@ -130,17 +144,22 @@ impl Message {
             Message::Ask { from: IpAddr::V6(from), hop: IpAddr::V6(hop) } => {
                 let (group, to) = solicited_node(hop);
                 let question = NeighborSolicitation::new(hop.octets());
-                out.icmpv6(to, (from, group), &question, Icmpv6LinkOption::source(mac), host)
+                out.icmpv6(to, (from, group), &question, Some(Icmpv6LinkOption::source(mac)), host)
+            }
+            Message::Probe(ip) => {
+                let (group, to) = solicited_node(ip);
+                let question = NeighborSolicitation::new(ip.octets());
+                out.icmpv6(to, (Ipv6Addr::UNSPECIFIED, group), &question, None, host)
             }
             Message::Announce(IpAddr::V6(ip)) => {
-                let answer = NeighborAdvertisement::new(ip.octets(), NeighborAdvertisement::OVERRIDE);
+                let answer = NeighborAdvertisement::new(ip.octets(), overrides);
                 let (all, to) = ALL_NODES;
-                out.icmpv6(to, (ip, all), &answer, Icmpv6LinkOption::target(mac), host)
+                out.icmpv6(to, (ip, all), &answer, Some(Icmpv6LinkOption::target(mac)), host)
             }
             Message::Advertise { target, to, mac: there } => {
-                let flags = NeighborAdvertisement::SOLICITED | NeighborAdvertisement::OVERRIDE;
+                let flags = NeighborAdvertisement::SOLICITED | overrides;
                 let answer = NeighborAdvertisement::new(target.octets(), flags);
-                out.icmpv6(there, (target, to), &answer, Icmpv6LinkOption::target(mac), host)
+                out.icmpv6(there, (target, to), &answer, Some(Icmpv6LinkOption::target(mac)), host)
             }
             Message::Ask { .. } => unreachable!("a neighbour is asked with an address of its family"),
         }

@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `sort` | whose a frame is |
 //! | `arp`, `nd` | answers for our addresses, learns those of neighbours |
+//! | `dad` | whether another station has one of our IPv6 addresses already |
 //! | `echo` | answers a ping in the frame it came in |
 //! | `neighbours` | next hops and their MAC addresses, asked for with retries, in bounded tables |
 //! | `message` | frames of our own |
@@ -12,18 +13,21 @@
 //! Only neighbours that somebody of ours has asked for are remembered, so strangers cannot fill a table.
 
 mod arp;
+mod dad;
 mod echo;
 mod message;
 mod nd;
 mod neighbours;
 mod sort;
 
+pub use dad::{Duplicate, Duplicates};
 pub use message::MAX_FRAME;
-pub use sort::Sort;
 pub(crate) use sort::header;
+pub use sort::{OtherVlan, Sort};
 
 use crate::config::InterfaceAddress;
 use arrayvec::ArrayVec;
+use dad::Detection;
 use message::{Message, Writer};
 use neighbours::Neighbours;
 use rdma_engine::types::Time;
@@ -48,6 +52,10 @@ pub struct HostSettings {
     pub gateway: Option<IpAddr>,
     /// VLAN id of all frames; `None` for untagged ones.
     pub vlan: Option<u16>,
+    /// What is found by detection of duplicate IPv6 addresses; `None` for no detection.
+    pub duplicates: Option<Duplicates>,
+    /// Where frames are noted that are ours but for their VLAN.
+    pub other_vlan: OtherVlan,
 }
 
 impl HostSettings {
@@ -83,6 +91,8 @@ pub struct HostCounters {
     pub malformed: u64,
     /// Messages in which another one claims an address of ours.
     pub conflicts: u64,
+    /// IPv6 addresses of ours that are not used because another one has them.
+    pub duplicates: u64,
     /// Neighbours that did not answer.
     pub unanswered: u64,
     /// Messages for which there was no room.
@@ -108,6 +118,8 @@ pub struct Host {
     waiting: ArrayVec<Message, MAX_WAITING>,
     announcements: u8,
     announce_at: Time,
+    detection: Detection,
+    given_up: Vec<Duplicate>,
     counters: HostCounters,
 }
 
@@ -122,9 +134,13 @@ impl Host {
             IpAddr::V6(ip) => Some(ip),
             IpAddr::V4(_) => None,
         };
+        let own_v6: Vec<_> = settings.addresses.iter().filter_map(v6).collect();
+        let detects = settings.duplicates.is_some() && !own_v6.is_empty();
         Host {
             v4: settings.addresses.iter().filter_map(v4).collect(),
-            v6: settings.addresses.iter().filter_map(v6).collect(),
+            detection: if detects { Detection::Due } else { Detection::Over },
+            given_up: Vec::with_capacity(own_v6.len()),
+            v6: own_v6,
             settings,
             neighbours: Neighbours::default(),
             waiting: ArrayVec::new(),
@@ -198,11 +214,12 @@ impl Host {
     #[inline]
     pub fn next_timer(&self) -> Time {
         let announce = if self.announcements > 0 { self.announce_at } else { Time::NEVER };
-        announce.min(self.neighbours.next_timer())
+        announce.min(self.neighbours.next_timer()).min(self.detection.next_timer())
     }
 
     /// Announcements and questions that are due.
     pub fn poll(&mut self, now: Time) {
+        self.detect(now);
         if self.announcements > 0 && now >= self.announce_at {
             self.announcements -= 1;
             self.announce_at = now.after_ns(ANNOUNCE_NS);
@@ -232,7 +249,7 @@ impl Host {
     pub fn next_frame(&mut self, out: &mut [u8; MAX_FRAME]) -> Option<usize> {
         let message = self.waiting.pop_at(0)?;
         self.counters.sent += 1;
-        Some(message.write(&mut Writer::new(out), &self.settings))
+        Some(message.write(&mut Writer::new(out), &self.settings, self.is_optimistic()))
     }
 
     fn say(&mut self, message: Message) {
@@ -243,6 +260,11 @@ impl Host {
     fn hear(&mut self, ip: IpAddr, mac: Mac) {
         if self.settings.is_ours(ip) {
             self.counters.conflicts += u64::from(mac != self.settings.mac);
+            if let IpAddr::V6(ip) = ip
+                && mac != self.settings.mac
+            {
+                self.object(ip, mac);
+            }
         } else if !mac.is_multicast() && mac != Mac::default() {
             self.neighbours.hear(ip, mac);
         }

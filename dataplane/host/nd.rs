@@ -37,14 +37,21 @@ impl Host {
                 let solicitation = header::<NeighborSolicitation>(message, 0).filter(|s| s.is_valid(ip))?;
                 let options = &message[size_of::<NeighborSolicitation>()..];
                 let source = link_option(options, Icmpv6LinkOption::source(Mac::default()).kind);
-                self.on_solicitation(ip.source_addr(), solicitation.target.into(), source)
+                let sender = header::<EthernetHeader>(frame, 0)?.source;
+                self.on_solicitation(ip.source_addr(), solicitation.target.into(), source, sender)
             }
             icmp_type::NEIGHBOR_ADVERTISEMENT => {
                 let advertisement = header::<NeighborAdvertisement>(message, 0).filter(|a| a.is_valid(ip))?;
                 let options = &message[size_of::<NeighborAdvertisement>()..];
                 let sender = header::<EthernetHeader>(frame, 0)?.source;
                 let mac = link_option(options, Icmpv6LinkOption::target(Mac::default()).kind);
-                self.hear(IpAddr::V6(advertisement.target.into()), mac.unwrap_or(sender));
+                let (ip, mac) = (IpAddr::V6(advertisement.target.into()), mac.unwrap_or(sender));
+                // Without the override flag it replaces nothing that is known.
+                if advertisement.flags.get() & NeighborAdvertisement::OVERRIDE != 0
+                    || !self.neighbours.knows_other(ip, mac)
+                {
+                    self.hear(ip, mac);
+                }
                 Some(Fate::Read)
             }
             icmp_type::ECHO_REQUEST_V6 => self.answer_echo_v6(frame, l3),
@@ -53,16 +60,27 @@ impl Host {
         }
     }
 
-    /// Answers whoever asks for an address of ours; one without an address of its own (RFC 4862) is told by telling all.
-    fn on_solicitation(&mut self, from: Ipv6Addr, target: Ipv6Addr, mac: Option<Mac>) -> Option<Fate> {
+    /// Answers whoever asks for an address of ours. One without an address of its own wants to have the one it asks for
+    /// (RFC 4862): it is told by telling all, unless we are not sure ourselves; then neither may have it.
+    fn on_solicitation(
+        &mut self,
+        from: Ipv6Addr,
+        target: Ipv6Addr,
+        mac: Option<Mac>,
+        sender: Mac,
+    ) -> Option<Fate> {
         if from.is_multicast() {
             return None;
         }
-        if let Some(mac) = mac.filter(|_| !from.is_unspecified()) {
+        let probe = from.is_unspecified();
+        if let Some(mac) = mac.filter(|_| !probe) {
             self.hear(IpAddr::V6(from), mac);
         }
+        if probe && self.is_optimistic() && self.v6.contains(&target) {
+            self.object(target, sender);
+        }
         if self.v6.contains(&target) {
-            self.say(match mac.filter(|mac| !from.is_unspecified() && !mac.is_multicast()) {
+            self.say(match mac.filter(|mac| !probe && !mac.is_multicast()) {
                 Some(mac) => Message::Advertise { target, to: from, mac },
                 None => Message::Announce(IpAddr::V6(target)),
             });

@@ -155,6 +155,11 @@ impl Neighbours {
         new
     }
 
+    /// True if `ip` is known to be somewhere else than at `mac`.
+    pub(super) fn knows_other(&self, ip: IpAddr, mac: Mac) -> bool {
+        self.hops.iter().any(|n| n.ip == ip && n.mac.is_some_and(|known| known != mac))
+    }
+
     /// True if a neighbour has this address.
     pub(super) fn has(&self, mac: Mac) -> bool {
         self.hops.iter().any(|n| n.mac == Some(mac))

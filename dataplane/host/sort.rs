@@ -6,7 +6,32 @@ use rdma_engine::wire::{
     ethertype, icmp_type, ip_protocol,
 };
 use std::net::Ipv6Addr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use zerocopy::FromBytes;
+
+/// The last frame that was ours but for its VLAN: from the workers of a port to control.
+#[derive(Clone, Default, Debug)]
+pub struct OtherVlan(Arc<AtomicU32>);
+
+impl OtherVlan {
+    /// There was one.
+    const SEEN: u32 = 1 << 31;
+
+    /// One with this VLAN id, `None` without a tag, came in.
+    fn note(&self, id: Option<u16>) {
+        self.0.store(Self::SEEN | u32::from(id.unwrap_or(0)), Ordering::Relaxed);
+    }
+
+    /// The VLAN id of the last one (`None` for no tag) since this was last asked, if there was one.
+    pub fn take(&self) -> Option<Option<u16>> {
+        let seen = self.0.swap(0, Ordering::Relaxed);
+        (seen & Self::SEEN != 0).then_some(match seen as u16 {
+            0 => None,
+            id => Some(id),
+        })
+    }
+}
 
 /// What a frame is to a port with addresses of our own.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -29,11 +54,18 @@ impl Host {
     pub fn sort(&self, frame: &[u8]) -> Sort {
         let Ok(link) = Link::parse(frame) else { return Sort::Other };
         if !self.is_our_vlan(&link) {
+            self.note_other_vlan(&link, frame);
             return Sort::Other;
         }
         if link.ethernet.source == self.settings.mac {
             return Sort::Returned;
         }
+        self.sort_in_vlan(&link, frame)
+    }
+
+    /// Whose a frame is but for its VLAN.
+    #[inline]
+    fn sort_in_vlan(&self, link: &Link<'_>, frame: &[u8]) -> Sort {
         let to_us = link.ethernet.destination == self.settings.mac;
         match link.ethertype {
             ethertype::IPV4 if to_us => self.sort_v4(frame, link.l3),
@@ -56,6 +88,15 @@ impl Host {
             (None, []) => true,
             (own, [(ethertype::VLAN, tci)]) => own.unwrap_or(0) == tci & 0x0FFF,
             _ => false,
+        }
+    }
+
+    /// Remembers that a frame which is ours but for its VLAN came in.
+    #[cold]
+    fn note_other_vlan(&self, link: &Link<'_>, frame: &[u8]) {
+        if matches!(self.sort_in_vlan(link, frame), Sort::Roce(_) | Sort::Host) {
+            let id = link.vlans.tags().first().map(|(_, tci)| tci & 0x0FFF);
+            self.settings.other_vlan.note(id.filter(|id| *id != 0));
         }
     }
 

@@ -7,6 +7,7 @@ use rdma_engine::wire::{
 };
 use zerocopy::{FromBytes, IntoBytes};
 
+mod duplicates;
 mod hostile;
 
 const SECOND: u64 = 1_000_000_000;
@@ -22,6 +23,8 @@ fn settings(last: u8, vlan: Option<u16>) -> HostSettings {
         addresses: addresses.iter().map(|a| a.parse().unwrap()).collect(),
         gateway: Some("192.0.2.254".parse().unwrap()),
         vlan,
+        duplicates: None,
+        other_vlan: OtherVlan::default(),
     }
 }
 

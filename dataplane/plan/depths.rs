@@ -1,6 +1,7 @@
 //! Queue depths of a node's QPs.
 
 use super::bounds::{MAX_CQ_DEPTH, MAX_DEPTH, MAX_INLINE_BYTES, MAX_QPS, MAX_SGE, RNR_TIMER_10US};
+use super::fabric::{DEFAULT_LINK_MBPS, DEFAULT_RTT_US};
 use super::ledger::{Ledger, fabric_at, service_at};
 use super::{PlanQp, PlanRelay};
 use crate::config::{FabricKeys, TransportKind};
@@ -97,8 +98,14 @@ fn qp_count(of: Sizing<'_>, ledger: &mut Ledger) -> u32 {
 /// Twice the bandwidth-delay product in messages, rounded up to a power of two.
 fn send_depth(keys: &FabricKeys, of: Sizing<'_>, ledger: &mut Ledger) -> u32 {
     let at = |key| fabric_at(of.index, key);
-    let gbps = ledger.number(at("link_gbps"), keys.link_gbps, 100.0, 0.001..=3200.0, "Gbit/s");
-    let rtt_us = ledger.number(at("rtt_us"), keys.rtt_us, 5.0, 0.01..=1_000_000.0, "us");
+    let gbps = ledger.number(
+        at("link_gbps"),
+        keys.link_gbps,
+        f64::from(DEFAULT_LINK_MBPS) / 1000.0,
+        0.001..=3200.0,
+        "Gbit/s",
+    );
+    let rtt_us = ledger.number(at("rtt_us"), keys.rtt_us, DEFAULT_RTT_US, 0.01..=1_000_000.0, "us");
     let message = of.relay.message_bytes;
     let messages = two_bdp_messages(gbps, rtt_us, message);
     let needed = messages.clamp(1, u64::from(u32::MAX / 2)).next_power_of_two();

@@ -19,6 +19,8 @@ pub struct DriverFacts {
     pub rss: bool,
     /// Computes checksums.
     pub checksum: bool,
+    /// The speed of the link that it reports is a constant of its source, and says nothing about what it joins.
+    pub speed_is_made_up: bool,
 }
 
 const PLAIN: DriverFacts = DriverFacts {
@@ -30,6 +32,7 @@ const PLAIN: DriverFacts = DriverFacts {
     max_mtu: 9216,
     rss: false,
     checksum: false,
+    speed_is_made_up: true,
 };
 
 /// DPDK 22.11: tried, not read.

@@ -4,17 +4,16 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 
 use rdma_engine::cm::Cidr;
-use serde::{Serialize, Serializer};
+use serde::Serialize;
 
-use super::Hardware;
 use super::bounds::{ROCE_OVERHEAD_V4_BYTES, ROCE_OVERHEAD_V6_BYTES};
+use super::depths::two_bdp_messages;
 use super::ledger::{Ledger, fabric_at};
 use super::limits::rdma_of;
 use super::nodes::DraftNode;
 use super::ports::Draft;
-use crate::config::{
-    AuthMode, FabricKeys, HostPort, InterfaceAddress, KeyPath, KeySource, QpKind, TransportKind,
-};
+use super::{Hardware, access};
+use crate::config::{FabricKeys, HostPort, InterfaceAddress, KeyPath, KeySource, QpKind, TransportKind};
 
 /// The RDMA side of a node.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -27,7 +26,7 @@ pub struct PlanFabric {
     /// Pre-shared key; `None` within one process and with `auth = "none"`.
     pub key: Option<KeySource>,
     /// Networks that a peer may come from; empty = any with a key, loopback addresses without.
-    #[serde(serialize_with = "as_texts")]
+    #[serde(serialize_with = "access::as_texts")]
     pub allow: Vec<Cidr>,
     /// Times of the connection.
     pub timing: PlanTiming,
@@ -91,6 +90,14 @@ pub struct PlanSoft {
     pub vlan: Option<u16>,
     /// Largest IP packet in bytes.
     pub mtu: u16,
+    /// Duplicates of the IPv6 addresses are looked for.
+    pub dad: bool,
+    /// Rate control by congestion notifications.
+    pub dcqcn: bool,
+    /// Speed of the link in Mb/s, where the file says it; `None` = what the port reports once it is up.
+    pub link_mbps: Option<u32>,
+    /// Request packets that a queue pair may have unacknowledged.
+    pub window: u16,
     /// Where flight records go, and packets of each.
     pub flight_records: Option<(PathBuf, u32)>,
 }
@@ -162,6 +169,37 @@ pub(super) const PMTUS: [u32; 5] = [256, 512, 1024, 2048, 4096];
 /// Packet size that only two of our own ends agree on.
 const PRIVATE_PMTU: u32 = 8192;
 
+/// Packets that a queue pair may have unacknowledged, where nothing is said about the path; two of our own ends hold no more.
+const WINDOW: u16 = 256;
+/// Fewest of them: a peer acknowledges when its worker gets to it.
+const MIN_WINDOW: u16 = 64;
+/// Speed of a link in Mb/s of which nothing is known.
+pub const DEFAULT_LINK_MBPS: u32 = 100_000;
+/// Round-trip time in microseconds of a path of which nothing is known.
+pub(super) const DEFAULT_RTT_US: f64 = 5.0;
+
+/// The send window where something is said about the path: twice the bandwidth-delay product in packets.
+pub(super) fn window(
+    keys: &FabricKeys,
+    name: &str,
+    pmtu: Option<u32>,
+    transport: &mut PlanTransport,
+    ledger: &mut Ledger,
+) {
+    let (PlanTransport::Soft(soft), Some(pmtu)) = (transport, pmtu) else { return };
+    let default = f64::from(DEFAULT_LINK_MBPS) / 1000.0;
+    let (gbps, rtt_us) = (keys.link_gbps.unwrap_or(default), keys.rtt_us.unwrap_or(DEFAULT_RTT_US));
+    if keys.link_gbps.is_none() && keys.rtt_us.is_none() {
+        return;
+    }
+    let packets = two_bdp_messages(gbps, rtt_us, pmtu);
+    soft.window = packets.clamp(MIN_WINDOW.into(), WINDOW.into()) as u16;
+    let inputs = format!(
+        "2 x {gbps} Gbit/s x {rtt_us} us / {pmtu} bytes = {packets}, between {MIN_WINDOW} and {WINDOW}"
+    );
+    ledger.rule("send-window", name, inputs, format!("{} packets per QP", soft.window));
+}
+
 /// The transport with what only it needs.
 pub(super) fn transport(
     keys: &FabricKeys,
@@ -195,8 +233,20 @@ fn soft(keys: &FabricKeys, index: usize, node: &DraftNode, ports: &Draft, ledger
     let at = |key| fabric_at(index, key);
     let port = node.soft_port.unwrap_or(0);
     let port_mtu = ports.ports.get(port).map_or(1500, |draft| u32::from(draft.port.mtu));
-    let mtu = ledger.number(at("soft.mtu"), keys.soft.mtu, port_mtu, 336..=9216, "bytes");
-    if mtu > port_mtu && node.soft_port.is_some() {
+    let least = 336;
+    if port_mtu < least {
+        let on = ports.ports.get(port).map_or_else(|| at("soft.port"), |draft| vec![draft.at.key("mtu")]);
+        let what = format!("RoCE packets of node {} need {least} or more", node.name);
+        ledger.refuse_value(
+            on,
+            port_mtu,
+            what,
+            "set mtu = 4200 for full packets, or 1500 for those of 1024 bytes",
+        );
+    }
+    let default = port_mtu.max(least);
+    let mtu = ledger.number(at("soft.mtu"), keys.soft.mtu, default, least..=9216, "bytes");
+    if mtu > default && node.soft_port.is_some() {
         let what = format!("the port's mtu is {port_mtu}");
         ledger.refuse(at("soft.mtu"), what, format!("set mtu = {port_mtu} or less, or raise the port's mtu"));
     }
@@ -212,6 +262,11 @@ fn soft(keys: &FabricKeys, index: usize, node: &DraftNode, ports: &Draft, ledger
         addresses,
         vlan: vlan.and_then(|id| u16::try_from(id).ok()),
         mtu: u16::try_from(mtu).unwrap_or(u16::MAX),
+        dad: keys.soft.dad.unwrap_or(true),
+        dcqcn: keys.soft.dcqcn.unwrap_or(true),
+        // Numbers out of range are refused with the depths.
+        link_mbps: keys.link_gbps.filter(|gbps| *gbps > 0.0).map(|gbps| (gbps * 1000.0).ceil() as u32),
+        window: WINDOW,
         flight_records: flight_records(keys, index, ledger),
     }
 }
@@ -318,7 +373,7 @@ pub(super) fn pmtu(
         ledger.rule("pmtu", name, format!("pmtu not set, {room}"), result);
         return default;
     };
-    check_pmtu(wanted, index, transport, fits, ledger);
+    check_pmtu(wanted, (keys, index), transport, fits, ledger);
     Some(wanted.clamp(PMTUS[0], PRIVATE_PMTU))
 }
 
@@ -330,9 +385,19 @@ fn derived_pmtu(transport: &PlanTransport, fits: Option<u32>) -> Option<u32> {
     }
 }
 
-fn check_pmtu(wanted: u32, index: usize, transport: &PlanTransport, fits: Option<u32>, ledger: &mut Ledger) {
+fn check_pmtu(
+    wanted: u32,
+    (keys, index): (&FabricKeys, usize),
+    transport: &PlanTransport,
+    fits: Option<u32>,
+    ledger: &mut Ledger,
+) {
     let at = || fabric_at(index, "pmtu");
     let private = wanted == PRIVATE_PMTU && matches!(transport, PlanTransport::Soft(_));
+    if private && keys.qp.unwrap_or_default() != QpKind::Rc {
+        let what = "only two reliable connections of Isthmus agree on packets of more than 4096 bytes";
+        ledger.refuse(at(), what, "set pmtu = 4096, or qp = \"rc\"");
+    }
     if !private && !PMTUS.contains(&wanted) {
         let remedy = "choose 256, 512, 1024, 2048 or 4096; 8192 between two Isthmus ends on soft";
         ledger.refuse(at(), "not a packet size of RoCE", remedy);
@@ -350,92 +415,6 @@ fn check_pmtu(wanted: u32, index: usize, transport: &PlanTransport, fits: Option
 fn roce_overhead(soft: &PlanSoft) -> u32 {
     let v6 = soft.addresses.iter().any(|own| own.address.is_ipv6());
     if v6 { ROCE_OVERHEAD_V6_BYTES } else { ROCE_OVERHEAD_V4_BYTES }
-}
-
-/// Where the pre-shared key comes from; `None` within one process (`outside` is false) and where none is wanted.
-pub(super) fn key(keys: &FabricKeys, index: usize, outside: bool, ledger: &mut Ledger) -> Option<KeySource> {
-    let at = |key| fabric_at(index, key);
-    if keys.auth == Some(AuthMode::None) {
-        check_open(keys, index, ledger);
-        return None;
-    }
-    match (&keys.key, &keys.key_file) {
-        (Some(_), Some(_)) => {
-            ledger.refuse(at("key_file"), "key and key_file are both given", "keep one of them");
-            None
-        }
-        (Some(key), None) => {
-            if let Err(error) = key.key() {
-                let (what, remedy) = halves(&error.to_string(), "make one with: openssl rand -hex 32");
-                ledger.refuse(at("key"), what, remedy);
-            }
-            Some(KeySource::Inline(key.clone()))
-        }
-        (None, Some(path)) => {
-            if path.is_empty() {
-                ledger.refuse(at("key_file"), "no path", "name the file that holds the key");
-            }
-            Some(KeySource::File(path.into()))
-        }
-        (None, None) if !outside => None,
-        (None, None) => {
-            let remedy = "set key_file (or key) to the same secret at both ends";
-            ledger.refuse(at("key_file"), "peers prove themselves by a pre-shared key", remedy);
-            None
-        }
-    }
-}
-
-/// Without a key only loopback addresses and those that `allow` names may connect.
-fn check_open(keys: &FabricKeys, index: usize, ledger: &mut Ledger) {
-    if keys.key.is_some() || keys.key_file.is_some() {
-        let remedy = "remove the key, or set auth = \"key\"";
-        ledger.refuse(fabric_at(index, "auth"), "a key is given as well", remedy);
-    }
-    let listens = keys.listen.as_ref().and_then(|text| text.parse::<SocketAddr>().ok());
-    let exposed = listens.is_some_and(|address| !address.ip().is_loopback());
-    if exposed && keys.allow.as_ref().is_none_or(Vec::is_empty) {
-        let remedy = "name the peers in allow, or use a key";
-        ledger.refuse(
-            fabric_at(index, "auth"),
-            "without a key nobody outside this machine may connect",
-            remedy,
-        );
-    }
-}
-
-/// "what is wrong; what to do", or only the former.
-fn halves(text: &str, otherwise: &str) -> (String, String) {
-    let (what, remedy) = text.split_once(';').unwrap_or((text, otherwise));
-    (what.trim().to_owned(), remedy.trim().to_owned())
-}
-
-pub(super) fn as_texts<S: Serializer>(networks: &[Cidr], serializer: S) -> Result<S::Ok, S::Error> {
-    serializer.collect_seq(networks.iter().map(Cidr::to_string))
-}
-
-/// Networks of a list.
-pub(super) fn networks(texts: Option<&Vec<String>>, at: &[KeyPath], ledger: &mut Ledger) -> Vec<Cidr> {
-    let mut allowed = Vec::new();
-    for text in texts.into_iter().flatten() {
-        match text.parse::<Cidr>() {
-            Ok(network) => allowed.push(network),
-            Err(error) => {
-                let (what, remedy) = halves(&error.to_string(), "write a network such as 10.9.0.0/24");
-                ledger.refuse(at.to_vec(), what, remedy);
-            }
-        }
-    }
-    allowed
-}
-
-/// Networks that a peer may come from.
-pub(super) fn allow(keys: &FabricKeys, index: usize, ledger: &mut Ledger) -> Vec<Cidr> {
-    let allowed = networks(keys.allow.as_ref(), &fabric_at(index, "allow"), ledger);
-    if keys.allow.as_ref().is_some_and(Vec::is_empty) {
-        ledger.refuse(fabric_at(index, "allow"), "nobody may connect", "list networks, or leave it out");
-    }
-    allowed
 }
 
 /// Times of the connection.

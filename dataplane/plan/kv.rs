@@ -10,7 +10,7 @@ use super::bounds::{MAX_MESSAGE_BYTES, MIN_MESSAGE_BYTES};
 use super::ledger::{Ledger, service_at};
 use super::nodes::DraftNode;
 use super::ports::Draft;
-use super::{PlanNode, PlanPeer, PlanService, fabric};
+use super::{PlanNode, PlanPeer, PlanService, access, fabric};
 use crate::config::{Config, InterfaceAddress, KvKeys};
 use crate::control::KV_LANES;
 use crate::front::REQUEST_LINE_BYTES;
@@ -30,10 +30,12 @@ pub struct PlanKv {
     pub gateway: Option<IpAddr>,
     /// VLAN id of the clients' frames.
     pub vlan: Option<u16>,
+    /// Duplicates of the IPv6 addresses are looked for.
+    pub dad: bool,
     /// UDP port that is served.
     pub port: u16,
     /// Networks that clients may come from; empty = any, as the file may not have an empty list.
-    #[serde(serialize_with = "fabric::as_texts")]
+    #[serde(serialize_with = "access::as_texts")]
     pub allow: Vec<Cidr>,
     /// Largest IP packet of the client port in bytes.
     pub mtu: u16,
@@ -122,8 +124,9 @@ pub(super) fn gateway(
     let plan = PlanKv {
         gateway: fabric::next_hop(keys.gateway.as_ref(), at("gateway"), &addresses, ledger),
         vlan: vlan.and_then(|id| u16::try_from(id).ok()),
+        dad: keys.dad.unwrap_or(true),
         port: u16::try_from(port).unwrap_or(u16::MAX),
-        allow: fabric::networks(keys.allow.as_ref(), &at("allow"), ledger),
+        allow: access::networks(keys.allow.as_ref(), &at("allow"), ledger),
         mtu,
         datagram_bytes: datagram_bytes(&keys, index, mtu, &addresses, ledger),
         nodes: keys.nodes.clone().unwrap_or_default(),

@@ -3,6 +3,7 @@
 //! [`resolve`] is a pure function of the configuration and, once DPDK is up, of what the hardware can do. It
 //! collects every problem, refuses what breaks a sizing rule, and records each rule it applied.
 
+mod access;
 mod bounds;
 mod depths;
 mod devices;
@@ -10,6 +11,7 @@ mod drivers;
 mod eal;
 mod fabric;
 mod hardware;
+mod key_files;
 mod kv;
 mod kv_lanes;
 mod kv_peers;
@@ -34,8 +36,9 @@ pub use bounds::{
 };
 pub use drivers::{DriverFacts, driver_facts};
 pub use eal::probe_args;
-pub use fabric::{PlanFabric, PlanPeer, PlanQp, PlanSoft, PlanTiming, PlanTransport};
+pub use fabric::{DEFAULT_LINK_MBPS, PlanFabric, PlanPeer, PlanQp, PlanSoft, PlanTiming, PlanTransport};
 pub use hardware::{DescriptorLimits, Hardware, PortLimits, RdmaLimits};
+pub use key_files::key_file_problems;
 pub use kv::{PlanKv, PlanMemoryNode};
 pub use load::PlanLoad;
 pub use resolve::resolve;

@@ -7,8 +7,8 @@ use super::ports::Draft;
 use super::services::Carrier;
 use super::{
     Hardware, Plan, PlanDrain, PlanFabric, PlanNode, PlanPeer, PlanPort, PlanQp, PlanService, PlanStats,
-    PlanTransport, PollPolicy, depths, eal, fabric, kv, kv_lanes, lcores, limits, load, memory, nodes, peers,
-    pools, ports, services,
+    PlanTransport, PollPolicy, access, depths, eal, fabric, kv, kv_lanes, lcores, limits, load, memory,
+    nodes, peers, pools, ports, services,
 };
 use crate::config::{
     Config, FabricKeys, InterfaceAddress, KeyPath, PollMode, Problem, QpKind, ServiceKind, StatsFormat,
@@ -185,8 +185,9 @@ impl Side<'_> {
     }
 
     fn carrier(&self, keys: &FabricKeys, ledger: &mut Ledger) -> (PlanTransport, Option<u32>) {
-        let transport = fabric::transport(keys, self.index, self.draft, self.ports, ledger);
+        let mut transport = fabric::transport(keys, self.index, self.draft, self.ports, ledger);
         let pmtu = fabric::pmtu(keys, self.index, &self.draft.name, &transport, self.hardware, ledger);
+        fabric::window(keys, &self.draft.name, pmtu, &mut transport, ledger);
         (transport, pmtu)
     }
 
@@ -207,8 +208,8 @@ impl Side<'_> {
         let index = self.index;
         PlanFabric {
             peers: std::mem::take(&mut self.peers),
-            key: fabric::key(keys, index, self.outside, ledger),
-            allow: fabric::allow(keys, index, ledger),
+            key: access::key(keys, index, self.outside, ledger),
+            allow: access::allow(keys, index, ledger),
             timing: fabric::timing(keys, index, ledger),
             qp: PlanQp::default(),
             call: None,

@@ -120,6 +120,8 @@ pub(super) fn gateway(kv: &PlanKv, worker: usize, workers: usize, making: &Makin
         addresses: kv.addresses.clone(),
         gateway: kv.gateway,
         vlan: kv.vlan,
+        duplicates: making.duplicates.clone(),
+        other_vlan: Default::default(),
     };
     let front = FrontSettings {
         allow: kv.allow.clone(),

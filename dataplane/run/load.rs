@@ -61,6 +61,8 @@ pub(super) fn client(
             addresses: load.addresses.clone(),
             gateway: load.gateway,
             vlan: load.vlan,
+            duplicates: None,
+            other_vlan: Default::default(),
         },
         server: load.server,
         source_ports: (first..first + load.flows as usize).map(|port| port as u16).collect(),

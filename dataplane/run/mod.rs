@@ -33,7 +33,9 @@ use crate::bridge::PacketPool;
 use crate::config::{ConfigFile, TransportKind};
 use crate::control::{Endpoint, NodeControl};
 use crate::fabric::{Fabric, WorkerTransport};
-use crate::plan::{Hardware, Plan, PlanFabric, PlanNode, PlanPort, PlanTransport, PollPolicy};
+use crate::plan::{
+    DEFAULT_LINK_MBPS, Hardware, Plan, PlanFabric, PlanNode, PlanPort, PlanTransport, PollPolicy, driver_facts,
+};
 use crate::soft::{SoftEndpoint, SoftPort, Steering};
 use crate::stats::Board;
 use crate::worker::{FabricPort, IdlePolicy, LaneKind, Mailbox, PortLane, Role, run_lcore};
@@ -136,12 +138,24 @@ fn open_soft(opening: &Opening<'_>) -> Result<SoftEndpoint, RunError> {
         in_memory: planned.source.is_in_memory(),
         dscp: opening.fabric.dscp,
         pmtu: opening.fabric.pmtu,
+        dad: soft.dad,
+        window: soft.window,
+        dcqcn_mbps: soft
+            .dcqcn
+            .then(|| soft.link_mbps.or(reported_mbps(running)).unwrap_or(DEFAULT_LINK_MBPS)),
         flight_records: soft.flight_records.clone(),
         max_qps: fabric::qps_per_worker(opening.node) as u16,
         steering: if planned.queues > 1 { steering(running) } else { None },
     };
     let pool = PacketPool(opening.pools[planned.pool].clone());
     SoftEndpoint::new(port, vec![pool; opening.node.workers.len()]).map_err(|why| opening.failed(why))
+}
+
+/// The speed that a port reports; `None` where it does not know or its driver makes one up.
+fn reported_mbps(port: &Port) -> Option<u32> {
+    let info = port.info();
+    let made_up = driver_facts(&info.driver).is_some_and(|facts| facts.speed_is_made_up);
+    port.link().speed_mbps.or(info.speeds_mbps.last().copied()).filter(|_| !made_up)
 }
 
 /// How a port spreads packets over its queues, where it does and tells how.
@@ -242,6 +256,7 @@ where
         .iter_mut()
         .map(|n| n.as_mut().map_or(vec![], |n| n.transports.drain(..).map(Some).collect()))
         .collect();
+    let duplicates: Vec<_> = plan.nodes.iter().map(roles::duplicates).collect();
     let mut lcores = Vec::new();
     for lcore in plan.lcores.iter().filter(|l| !l.roles.is_empty()) {
         let mut roles = Vec::new();
@@ -251,7 +266,10 @@ where
             let client = worker.queues.first();
             let memory = nodes[r.node].as_ref().and_then(|n| n.memory.as_ref());
             let client_port = client.map(|queue| (&plan.ports[queue.port], &running[queue.port]));
-            let making = making(client_port, memory, (seed, unix_ns_at_zero));
+            let making = Making {
+                duplicates: duplicates[r.node].clone(),
+                ..making(client_port, memory, (seed, unix_ns_at_zero))
+            };
             let service = roles::service(node, r.worker, &making)?;
             let mut lane = |q: &crate::plan::PortQueue, kind, wait| {
                 let (rx, tx) = running[q.port].take_queues(q.queue);
@@ -306,6 +324,7 @@ fn making<'a>(
         tx_checksums: has(sums_chains),
         chains: has(|port| port.info().tx_offloads.chains()),
         memory,
+        duplicates: None,
     }
 }
 

@@ -5,6 +5,7 @@ use super::kv::{self, MemoryStart};
 use super::load;
 use crate::bridge::{Packet, PacketPool};
 use crate::config::{FlowTableFull, OnFull as ConfigOnFull, Protocol};
+use crate::host::Duplicates;
 use crate::plan::{PlanNode, PlanRelay, PlanService, PlanSink, PlanSource};
 use crate::service::Pools;
 use crate::service::any::AnyService;
@@ -36,6 +37,16 @@ pub(super) struct Making<'a> {
     pub(super) chains: bool,
     /// A memory node's memory.
     pub(super) memory: Option<&'a MemoryStart>,
+    /// What workers of a gateway find out about its addresses.
+    pub(super) duplicates: Option<Duplicates>,
+}
+
+/// What the workers of a node that has addresses towards clients share, where it wants to know about duplicates.
+pub(super) fn duplicates(node: &PlanNode) -> Option<Duplicates> {
+    match &node.service {
+        PlanService::Kv(kv) if kv.dad => Some(Duplicates::new(&kv.addresses)),
+        _ => None,
+    }
 }
 
 /// The service of one worker of a node.

@@ -45,6 +45,7 @@ pub(super) fn publish(tally: &mut Tally, soft: &SoftCounters, host: &HostCounter
         (Counter::HandedOver, worker.handed_over),
         (Counter::HostFrames, host.received),
         (Counter::AddressConflicts, host.conflicts),
+        (Counter::DuplicateAddresses, host.duplicates),
         (Counter::NeighboursUnanswered, host.unanswered),
     ];
     for (counter, total) in counters {
@@ -59,7 +60,8 @@ pub(super) fn publish(tally: &mut Tally, soft: &SoftCounters, host: &HostCounter
     drops[DropReason::FabricNotWanted as usize] += worker.not_wanted + worker.management + host.left_out;
     drops[DropReason::FabricChecksum as usize] += worker.checksum;
     drops[DropReason::FabricHandoverFull as usize] += worker.handover_full;
-    for reason in DropReason::ALL.into_iter().filter(|r| r.is_fabric() && *r != DropReason::FabricTxFull) {
+    for reason in DropReason::ALL.iter().copied().filter(|r| r.is_fabric() && *r != DropReason::FabricTxFull)
+    {
         tally.set_dropped(reason, drops[reason as usize]);
     }
 }

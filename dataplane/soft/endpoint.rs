@@ -6,20 +6,21 @@ use super::worker::SoftWorker;
 use crate::bridge::{Packet, PacketPool};
 use crate::config::InterfaceAddress;
 use crate::control::{Endpoint, FabricAction, FabricEvent};
-use crate::host::{Host, HostSettings};
+use crate::host::{Duplicate, Duplicates, Host, HostSettings};
 use crossbeam_queue::ArrayQueue;
 use rdma_engine::cm::{Features, GidEntry, GidKind, Offer, QpOffer, Terms, TransportKind, choose_gid};
 use rdma_engine::mem::{Access, Arena, Region};
 use rdma_engine::qp::{AddressVector, Change, QpSpec};
-use rdma_engine::soft::{FlightRecord, SoftConfig, SoftDevice, SoftError, SoftQp};
+use rdma_engine::soft::{Dcqcn, FlightRecord, SoftConfig, SoftDevice, SoftError, SoftQp};
 use rdma_engine::transport::{Device, WorkerSpec};
 use rdma_engine::types::{Gid, Pmtu, QpType, Qpn, Time};
 use rdma_engine::wire::{Mac, Vlans};
 use rdma_engine::wr::AhId;
 use std::net::IpAddr;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 /// A port that carries RoCE packets, and who we are on it.
 #[derive(Clone, Debug)]
@@ -43,6 +44,12 @@ pub struct SoftPort {
     /// Payload of a full packet in bytes; what exceeds 4096 is only for peers that agree to it. `None` for the largest of
     /// the standard that fits.
     pub pmtu: Option<u32>,
+    /// Look whether another station has one of the IPv6 addresses.
+    pub dad: bool,
+    /// Request packets that a queue pair may have unacknowledged.
+    pub window: u16,
+    /// Rate control by congestion notifications from this line rate in Mb/s on; `None` for none.
+    pub dcqcn_mbps: Option<u32>,
     /// Directory for the last packets of queue pairs that fail, and how many of each are kept.
     pub flight_records: Option<(PathBuf, u32)>,
     /// Queue pairs of one worker at most.
@@ -56,6 +63,9 @@ pub const HELD: usize = 256;
 
 /// Flight records that wait to be written; more are dropped: the first ones tell more.
 const RECORDS: usize = 64;
+
+/// A frame of another VLAN is named at most once in this time.
+const OTHER_VLAN_PAUSE: Duration = Duration::from_secs(60);
 
 /// What the device refuses.
 #[derive(Debug, thiserror::Error)]
@@ -92,6 +102,10 @@ pub struct SoftEndpoint {
     records: Arc<ArrayQueue<FlightRecord>>,
     /// Paths of datagrams that exist: they cannot be taken away, so they are used again.
     paths: Mutex<Vec<(AddressVector, AhId)>>,
+    /// Addresses, by index, of which was told that other stations have them.
+    duplicates_told: AtomicU64,
+    /// When a frame of another VLAN was named.
+    other_vlan_told: Mutex<Option<Instant>>,
 }
 
 impl SoftEndpoint {
@@ -106,8 +120,16 @@ impl SoftEndpoint {
         config.max_held = HELD as u32;
         config.recorder_frames = port.flight_records.as_ref().map_or(0, |(_, packets)| *packets);
         config.max_qps = port.max_qps.max(2).next_power_of_two();
-        let host =
-            HostSettings { mac, addresses: port.addresses.clone(), gateway: port.gateway, vlan: port.vlan };
+        config.window = port.window;
+        config.dcqcn = port.dcqcn_mbps.map(Dcqcn::new);
+        let host = HostSettings {
+            mac,
+            addresses: port.addresses.clone(),
+            gateway: port.gateway,
+            vlan: port.vlan,
+            duplicates: port.dad.then(|| Duplicates::new(&port.addresses)),
+            other_vlan: Default::default(),
+        };
         Ok(SoftEndpoint {
             device: SoftDevice::new(config, pools.clone())?,
             handovers: Handover::new(pools.len()),
@@ -117,7 +139,58 @@ impl SoftEndpoint {
             chosen: AtomicU8::new(0),
             records: Arc::new(ArrayQueue::new(RECORDS)),
             paths: Mutex::default(),
+            duplicates_told: AtomicU64::new(0),
+            other_vlan_told: Mutex::default(),
         })
+    }
+
+    /// True for an address of ours that another station has.
+    fn is_taken(&self, address: IpAddr) -> bool {
+        self.host.duplicates.as_ref().is_some_and(|known| known.other(address).is_some())
+    }
+
+    /// An address that turned out to be another station's.
+    fn duplicate_event(&self) -> Option<FabricEvent> {
+        let duplicates = self.host.duplicates.as_ref()?;
+        let told = self.duplicates_told.load(Ordering::Relaxed);
+        for (index, own) in self.port.addresses.iter().enumerate().take(64) {
+            let (IpAddr::V6(address), Some(mac)) = (own.address, duplicates.other(own.address)) else {
+                continue;
+            };
+            if told >> index & 1 == 1 {
+                continue;
+            }
+            self.duplicates_told.store(told | 1 << index, Ordering::Relaxed);
+            let in_use = usize::from(self.chosen.load(Ordering::Relaxed)) == index;
+            return Some(FabricEvent {
+                words: format!("port {}: {}", self.port.name, Duplicate { address, mac, first: true }),
+                action: if in_use { FabricAction::Reconnect } else { FabricAction::None },
+            });
+        }
+        None
+    }
+
+    /// A frame that was ours but for its VLAN.
+    fn other_vlan_event(&self) -> Option<FabricEvent> {
+        let seen = self.host.other_vlan.take()?;
+        let mut told = self.other_vlan_told.lock().unwrap_or_else(PoisonError::into_inner);
+        if told.is_some_and(|at| at.elapsed() < OTHER_VLAN_PAUSE) {
+            return None;
+        }
+        *told = Some(Instant::now());
+        let words = format!("port {}: {}", self.port.name, other_vlan_words(seen, self.port.vlan));
+        Some(FabricEvent { words, action: FabricAction::None })
+    }
+
+    /// A flight record that a worker has made is written.
+    fn record_event(&self) -> Option<FabricEvent> {
+        let (directory, _) = self.port.flight_records.as_ref()?;
+        let record = self.records.pop()?;
+        let words = match record.write_to(directory) {
+            Ok(path) => format!("{}: {} packets in {}", record.comment, record.frames, path.display()),
+            Err(error) => format!("{}: no flight record in {}: {error}", record.comment, directory.display()),
+        };
+        Some(FabricEvent { words, action: FabricAction::None })
     }
 
     fn check_peer(&self, change: &Change) -> Result<(), SoftEndpointError> {
@@ -138,6 +211,22 @@ impl SoftEndpoint {
             Some(_) => Ok(()),
             None => Err(SoftEndpointError::NoRoute { peer, own: own() }),
         }
+    }
+}
+
+/// What is wrong with frames of this VLAN id on a port with that one.
+fn other_vlan_words(seen: Option<u16>, own: Option<u16>) -> String {
+    match (seen, own) {
+        (Some(seen), None) => format!(
+            "frames for us arrive in VLAN {seen}, and none is configured: set vlan = {seen} in fabric.soft, or have them sent without a tag"
+        ),
+        (Some(seen), Some(own)) => format!(
+            "frames for us arrive in VLAN {seen}, and VLAN {own} is configured: set the same vlan in fabric.soft at both ends"
+        ),
+        (None, own) => format!(
+            "frames for us arrive without a VLAN tag, and VLAN {} is configured: remove vlan from fabric.soft, or set it at the peer too",
+            own.unwrap_or(0)
+        ),
     }
 }
 
@@ -219,12 +308,19 @@ impl Endpoint for SoftEndpoint {
             netdev: Some(self.port.name.clone()),
             prefix_len: Some(own.prefix),
         };
-        let table: Vec<GidEntry> = self.port.addresses.iter().enumerate().map(entry).collect();
-        let near = peer.filter(|peer| self.port.addresses.iter().any(|own| own.reaches(*peer)));
+        let own = || self.port.addresses.iter().enumerate().filter(|(_, own)| !self.is_taken(own.address));
+        let table: Vec<GidEntry> = own().map(entry).collect();
+        let Some(first) = table.first() else {
+            let name = &self.port.name;
+            return Err(format!(
+                "other stations have all addresses of port {name}; give fabric.soft.addresses one that nobody has"
+            ));
+        };
+        let near = peer.filter(|peer| own().any(|(_, own)| own.reaches(*peer)));
         let (index, reason) = match choose_gid(&table, near, None) {
             Ok(choice) => (choice.index, choice.reason),
             // Only link-local addresses.
-            Err(_) => (0, format!("gid_index 0 ({})", table[0].gid)),
+            Err(_) => (first.index, format!("gid_index {} ({})", first.index, first.gid)),
         };
         self.chosen.store(index as u8, Ordering::Relaxed);
         Ok(format!("soft on port {} ({}): {reason}", self.port.name, self.host.mac))
@@ -252,15 +348,8 @@ impl Endpoint for SoftEndpoint {
         }
     }
 
-    /// Writes a flight record that a worker has made.
     fn poll_event(&self) -> Option<FabricEvent> {
-        let (directory, _) = self.port.flight_records.as_ref()?;
-        let record = self.records.pop()?;
-        let words = match record.write_to(directory) {
-            Ok(path) => format!("{}: {} packets in {}", record.comment, record.frames, path.display()),
-            Err(error) => format!("{}: no flight record in {}: {error}", record.comment, directory.display()),
-        };
-        Some(FabricEvent { words, action: FabricAction::None })
+        self.duplicate_event().or_else(|| self.other_vlan_event()).or_else(|| self.record_event())
     }
 
     fn steering(&self) -> Vec<u8> {

@@ -1,332 +1,181 @@
 //! Names of counters.
 
-/// What a worker counts. All are totals.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-#[repr(usize)]
-pub enum Counter {
-    /// Turns of the loop.
-    Turns,
-    /// Turns that found nothing to do.
-    IdleTurns,
-    /// TSC cycles of turns that did something.
-    BusyCycles,
-    /// TSC cycles of turns that found nothing to do.
-    IdleCycles,
-    /// Frames taken from RX queues.
-    RxFrames,
-    /// Their bytes.
-    RxBytes,
-    /// Frames given to TX queues.
-    TxFrames,
-    /// Their bytes.
-    TxBytes,
-    /// Relay: frames whose message the transport reported sent.
-    FramesSent,
-    /// Relay: messages with frames posted.
-    MessagesSent,
-    /// Relay: credit and closing messages posted.
-    ControlSent,
-    /// Relay: frames that arrived in messages.
-    FramesReceived,
-    /// Relay: messages with frames that arrived.
-    MessagesReceived,
-    /// Relay: credit and closing messages that arrived.
-    ControlReceived,
-    /// Relay: frames copied into a message rather than chained.
-    FramesCopied,
-    /// Relay: frames split off a received message without a copy.
-    FramesSliced,
-    /// Relay: turns that could not post for want of credits or room.
-    Stalls,
-    /// Source: frames made.
-    FramesMade,
-    /// Sink: frames that verified.
-    FramesVerified,
-    /// Sink: frames that came after a newer one of their flow; they were counted missing before.
-    OutOfOrder,
-    /// Sink: the newest frame of a flow once more.
-    Duplicates,
-    /// Sink: frames whose checksum is wrong.
-    Corrupt,
-    /// Sink: frames that no source of ours made.
-    Foreign,
-    /// Sink: frames skipped in the sequence of their flow; late ones are not taken off again.
-    Missing,
-    /// Gateway: requests taken from clients.
-    KvRequests,
-    /// Gateway: replies made.
-    KvReplies,
-    /// Gateway: datagrams sent to clients.
-    KvDatagrams,
-    /// Gateway: of these, with headers in front of the value where it came in.
-    KvInPlace,
-    /// Gateway: requests put together from fragments.
-    KvReassembled,
-    /// Gateway: memory nodes that take operations (a figure, no total).
-    KvNodesUp,
-    /// Gateway: memory nodes that do not (a figure, no total).
-    KvNodesDown,
-    /// Gateway: keys to be read.
-    KvGets,
-    /// Gateway: of these, found.
-    KvGetHits,
-    /// Gateway: of these, not found.
-    KvGetMisses,
-    /// Gateway: operations that change something.
-    KvMutations,
-    /// Gateway: reads that began at a remembered place.
-    KvLocated,
-    /// Gateway: RDMA READs of items.
-    KvReads,
-    /// Gateway: lookups by buckets, three READs each.
-    KvBucketReads,
-    /// Gateway: lookups done again because something changed meanwhile.
-    KvRaces,
-    /// Gateway: reads that the owner was asked for.
-    KvSendGets,
-    /// Gateway: calls to memory nodes, reports among them.
-    KvCalls,
-    /// Gateway: reports of hits and epochs.
-    KvReports,
-    /// Gateway: keys answered by SERVER_ERROR.
-    KvServerErrors,
-    /// Gateway: times a node served another membership.
-    KvMembershipRefused,
-    /// Gateway: remembered places that had to go for others.
-    KvLocationsReplaced,
-    /// Key-value: requests, calls or answers that make no sense.
-    KvMalformed,
-    /// Memory node: calls taken.
-    KvCallsServed,
-    /// Memory node: of these, reports.
-    KvReportsServed,
-    /// Memory node: answers sent.
-    KvAnswers,
-    /// Memory node: calls that waited for a place.
-    KvStalled,
-    /// Memory node: items that are live (a figure, no total).
-    KvItems,
-    /// Memory node: bytes of their keys and values (a figure, no total).
-    KvItemBytes,
-    /// Memory node: items that had to go for want of room.
-    KvEvicted,
-    /// Memory node: items found past their time.
-    KvExpired,
-    /// Soft transport: frames of its own taken from RX queues.
-    FabricRxFrames,
-    /// Their bytes.
-    FabricRxBytes,
-    /// Soft transport: frames of its own given to TX queues.
-    FabricTxFrames,
-    /// Their bytes.
-    FabricTxBytes,
-    /// Soft transport: request packets sent again.
-    Retransmitted,
-    /// Soft transport: acknowledgements that did not come in time.
-    Timeouts,
-    /// Soft transport: sequence errors told to the peer.
-    NaksSent,
-    /// Soft transport: sequence errors the peer told of.
-    NaksReceived,
-    /// Soft transport: times the peer was told that no receive is posted.
-    RnrNaksSent,
-    /// Soft transport: times the peer told so.
-    RnrNaksReceived,
-    /// Soft transport: READs asked for again from the middle.
-    ReadsResumed,
-    /// Soft transport: acknowledgements sent.
-    AcksSent,
-    /// Soft transport: packets held because an earlier one was missing.
-    Held,
-    /// Soft transport: selective acknowledgements sent.
-    SacksSent,
-    /// Soft transport: selective acknowledgements received.
-    SacksReceived,
-    /// Soft transport: congestion notifications sent.
-    CnpsSent,
-    /// Soft transport: congestion notifications received.
-    CnpsReceived,
-    /// Soft transport: times the pool had no buffer for a frame; it is sent later.
-    FabricPoolDry,
-    /// Soft transport: frames that came in at another worker's queue and were handed to it.
-    HandedOver,
-    /// Soft transport: ARP, neighbour discovery and pings that came in.
-    HostFrames,
-    /// Soft transport: messages in which somebody else claims an address of ours.
-    AddressConflicts,
-    /// Soft transport: neighbours that did not answer when asked for their MAC address.
-    NeighboursUnanswered,
+macro_rules! counters {
+    ($($(#[$doc:meta])* $name:ident = $text:literal,)*) => {
+        /// What a worker counts. All are totals.
+        #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+        #[repr(usize)]
+        pub enum Counter {
+            $($(#[$doc])* $name,)*
+        }
+
+        impl Counter {
+            /// All counters, in order of their numbers.
+            pub const ALL: &[Counter] = &[$(Counter::$name,)*];
+
+            /// The name used in tables, JSON and telemetry.
+            pub const fn name(self) -> &'static str {
+                match self { $(Counter::$name => $text,)* }
+            }
+        }
+    };
 }
 
-impl Counter {
-    /// All counters, in order of their numbers.
-    pub const ALL: [Counter; 76] = [
-        Counter::Turns,
-        Counter::IdleTurns,
-        Counter::BusyCycles,
-        Counter::IdleCycles,
-        Counter::RxFrames,
-        Counter::RxBytes,
-        Counter::TxFrames,
-        Counter::TxBytes,
-        Counter::FramesSent,
-        Counter::MessagesSent,
-        Counter::ControlSent,
-        Counter::FramesReceived,
-        Counter::MessagesReceived,
-        Counter::ControlReceived,
-        Counter::FramesCopied,
-        Counter::FramesSliced,
-        Counter::Stalls,
-        Counter::FramesMade,
-        Counter::FramesVerified,
-        Counter::OutOfOrder,
-        Counter::Duplicates,
-        Counter::Corrupt,
-        Counter::Foreign,
-        Counter::Missing,
-        Counter::KvRequests,
-        Counter::KvReplies,
-        Counter::KvDatagrams,
-        Counter::KvInPlace,
-        Counter::KvReassembled,
-        Counter::KvNodesUp,
-        Counter::KvNodesDown,
-        Counter::KvGets,
-        Counter::KvGetHits,
-        Counter::KvGetMisses,
-        Counter::KvMutations,
-        Counter::KvLocated,
-        Counter::KvReads,
-        Counter::KvBucketReads,
-        Counter::KvRaces,
-        Counter::KvSendGets,
-        Counter::KvCalls,
-        Counter::KvReports,
-        Counter::KvServerErrors,
-        Counter::KvMembershipRefused,
-        Counter::KvLocationsReplaced,
-        Counter::KvMalformed,
-        Counter::KvCallsServed,
-        Counter::KvReportsServed,
-        Counter::KvAnswers,
-        Counter::KvStalled,
-        Counter::KvItems,
-        Counter::KvItemBytes,
-        Counter::KvEvicted,
-        Counter::KvExpired,
-        Counter::FabricRxFrames,
-        Counter::FabricRxBytes,
-        Counter::FabricTxFrames,
-        Counter::FabricTxBytes,
-        Counter::Retransmitted,
-        Counter::Timeouts,
-        Counter::NaksSent,
-        Counter::NaksReceived,
-        Counter::RnrNaksSent,
-        Counter::RnrNaksReceived,
-        Counter::ReadsResumed,
-        Counter::AcksSent,
-        Counter::Held,
-        Counter::SacksSent,
-        Counter::SacksReceived,
-        Counter::CnpsSent,
-        Counter::CnpsReceived,
-        Counter::FabricPoolDry,
-        Counter::HandedOver,
-        Counter::HostFrames,
-        Counter::AddressConflicts,
-        Counter::NeighboursUnanswered,
-    ];
-
-    /// The name used in tables, JSON and telemetry.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Counter::Turns => "turns",
-            Counter::IdleTurns => "idle_turns",
-            Counter::BusyCycles => "busy_cycles",
-            Counter::IdleCycles => "idle_cycles",
-            Counter::RxFrames => "rx_frames",
-            Counter::RxBytes => "rx_bytes",
-            Counter::TxFrames => "tx_frames",
-            Counter::TxBytes => "tx_bytes",
-            Counter::FramesSent => "frames_sent",
-            Counter::MessagesSent => "messages_sent",
-            Counter::ControlSent => "control_sent",
-            Counter::FramesReceived => "frames_received",
-            Counter::MessagesReceived => "messages_received",
-            Counter::ControlReceived => "control_received",
-            Counter::FramesCopied => "frames_copied",
-            Counter::FramesSliced => "frames_sliced",
-            Counter::Stalls => "stalls",
-            Counter::FramesMade => "frames_made",
-            Counter::FramesVerified => "frames_verified",
-            Counter::OutOfOrder => "out_of_order",
-            Counter::Duplicates => "duplicates",
-            Counter::Corrupt => "corrupt",
-            Counter::Foreign => "foreign",
-            Counter::Missing => "missing",
-            Counter::FabricRxFrames => "fabric_rx_frames",
-            Counter::FabricRxBytes => "fabric_rx_bytes",
-            Counter::FabricTxFrames => "fabric_tx_frames",
-            Counter::FabricTxBytes => "fabric_tx_bytes",
-            Counter::Retransmitted => "retransmitted",
-            Counter::Timeouts => "timeouts",
-            Counter::NaksSent => "naks_sent",
-            Counter::NaksReceived => "naks_received",
-            Counter::RnrNaksSent => "rnr_naks_sent",
-            Counter::RnrNaksReceived => "rnr_naks_received",
-            Counter::ReadsResumed => "reads_resumed",
-            Counter::AcksSent => "acks_sent",
-            Counter::Held => "held",
-            Counter::SacksSent => "sacks_sent",
-            Counter::SacksReceived => "sacks_received",
-            Counter::CnpsSent => "cnps_sent",
-            Counter::CnpsReceived => "cnps_received",
-            Counter::FabricPoolDry => "fabric_pool_dry",
-            Counter::HandedOver => "handed_over",
-            Counter::HostFrames => "host_frames",
-            Counter::AddressConflicts => "address_conflicts",
-            Counter::NeighboursUnanswered => "neighbours_unanswered",
-            other => other.kv_name(),
-        }
-    }
-
-    const fn kv_name(self) -> &'static str {
-        match self {
-            Counter::KvRequests => "kv_requests",
-            Counter::KvReplies => "kv_replies",
-            Counter::KvDatagrams => "kv_datagrams",
-            Counter::KvInPlace => "kv_in_place",
-            Counter::KvReassembled => "kv_reassembled",
-            Counter::KvNodesUp => "kv_nodes_up",
-            Counter::KvNodesDown => "kv_nodes_down",
-            Counter::KvGets => "kv_gets",
-            Counter::KvGetHits => "kv_get_hits",
-            Counter::KvGetMisses => "kv_get_misses",
-            Counter::KvMutations => "kv_mutations",
-            Counter::KvLocated => "kv_located",
-            Counter::KvReads => "kv_reads",
-            Counter::KvBucketReads => "kv_bucket_reads",
-            Counter::KvRaces => "kv_races",
-            Counter::KvSendGets => "kv_send_gets",
-            Counter::KvCalls => "kv_calls",
-            Counter::KvReports => "kv_reports",
-            Counter::KvServerErrors => "kv_server_errors",
-            Counter::KvMembershipRefused => "kv_membership_refused",
-            Counter::KvLocationsReplaced => "kv_locations_replaced",
-            Counter::KvMalformed => "kv_malformed",
-            Counter::KvCallsServed => "kv_calls_served",
-            Counter::KvReportsServed => "kv_reports_served",
-            Counter::KvAnswers => "kv_answers",
-            Counter::KvStalled => "kv_stalled",
-            Counter::KvItems => "kv_items",
-            Counter::KvItemBytes => "kv_item_bytes",
-            Counter::KvEvicted => "kv_evicted",
-            Counter::KvExpired => "kv_expired",
-            _ => "unnamed",
-        }
-    }
+counters! {
+    /// Turns of the loop.
+    Turns = "turns",
+    /// Turns that found nothing to do.
+    IdleTurns = "idle_turns",
+    /// TSC cycles of turns that did something.
+    BusyCycles = "busy_cycles",
+    /// TSC cycles of turns that found nothing to do.
+    IdleCycles = "idle_cycles",
+    /// Frames taken from RX queues.
+    RxFrames = "rx_frames",
+    /// Their bytes.
+    RxBytes = "rx_bytes",
+    /// Frames given to TX queues.
+    TxFrames = "tx_frames",
+    /// Their bytes.
+    TxBytes = "tx_bytes",
+    /// Relay: frames whose message the transport reported sent.
+    FramesSent = "frames_sent",
+    /// Relay: messages with frames posted.
+    MessagesSent = "messages_sent",
+    /// Relay: credit and closing messages posted.
+    ControlSent = "control_sent",
+    /// Relay: frames that arrived in messages.
+    FramesReceived = "frames_received",
+    /// Relay: messages with frames that arrived.
+    MessagesReceived = "messages_received",
+    /// Relay: credit and closing messages that arrived.
+    ControlReceived = "control_received",
+    /// Relay: frames copied into a message rather than chained.
+    FramesCopied = "frames_copied",
+    /// Relay: frames split off a received message without a copy.
+    FramesSliced = "frames_sliced",
+    /// Relay: turns that could not post for want of credits or room.
+    Stalls = "stalls",
+    /// Source: frames made.
+    FramesMade = "frames_made",
+    /// Sink: frames that verified.
+    FramesVerified = "frames_verified",
+    /// Sink: frames that came after a newer one of their flow; they were counted missing before.
+    OutOfOrder = "out_of_order",
+    /// Sink: the newest frame of a flow once more.
+    Duplicates = "duplicates",
+    /// Sink: frames whose checksum is wrong.
+    Corrupt = "corrupt",
+    /// Sink: frames that no source of ours made.
+    Foreign = "foreign",
+    /// Sink: frames skipped in the sequence of their flow; late ones are not taken off again.
+    Missing = "missing",
+    /// Gateway: requests taken from clients.
+    KvRequests = "kv_requests",
+    /// Gateway: replies made.
+    KvReplies = "kv_replies",
+    /// Gateway: datagrams sent to clients.
+    KvDatagrams = "kv_datagrams",
+    /// Gateway: of these, with headers in front of the value where it came in.
+    KvInPlace = "kv_in_place",
+    /// Gateway: requests put together from fragments.
+    KvReassembled = "kv_reassembled",
+    /// Gateway: memory nodes that take operations (a figure, no total).
+    KvNodesUp = "kv_nodes_up",
+    /// Gateway: memory nodes that do not (a figure, no total).
+    KvNodesDown = "kv_nodes_down",
+    /// Gateway: keys to be read.
+    KvGets = "kv_gets",
+    /// Gateway: of these, found.
+    KvGetHits = "kv_get_hits",
+    /// Gateway: of these, not found.
+    KvGetMisses = "kv_get_misses",
+    /// Gateway: operations that change something.
+    KvMutations = "kv_mutations",
+    /// Gateway: reads that began at a remembered place.
+    KvLocated = "kv_located",
+    /// Gateway: RDMA READs of items.
+    KvReads = "kv_reads",
+    /// Gateway: lookups by buckets, three READs each.
+    KvBucketReads = "kv_bucket_reads",
+    /// Gateway: lookups done again because something changed meanwhile.
+    KvRaces = "kv_races",
+    /// Gateway: reads that the owner was asked for.
+    KvSendGets = "kv_send_gets",
+    /// Gateway: calls to memory nodes, reports among them.
+    KvCalls = "kv_calls",
+    /// Gateway: reports of hits and epochs.
+    KvReports = "kv_reports",
+    /// Gateway: keys answered by SERVER_ERROR.
+    KvServerErrors = "kv_server_errors",
+    /// Gateway: times a node served another membership.
+    KvMembershipRefused = "kv_membership_refused",
+    /// Gateway: remembered places that had to go for others.
+    KvLocationsReplaced = "kv_locations_replaced",
+    /// Key-value: requests, calls or answers that make no sense.
+    KvMalformed = "kv_malformed",
+    /// Memory node: calls taken.
+    KvCallsServed = "kv_calls_served",
+    /// Memory node: of these, reports.
+    KvReportsServed = "kv_reports_served",
+    /// Memory node: answers sent.
+    KvAnswers = "kv_answers",
+    /// Memory node: calls that waited for a place.
+    KvStalled = "kv_stalled",
+    /// Memory node: items that are live (a figure, no total).
+    KvItems = "kv_items",
+    /// Memory node: bytes of their keys and values (a figure, no total).
+    KvItemBytes = "kv_item_bytes",
+    /// Memory node: items that had to go for want of room.
+    KvEvicted = "kv_evicted",
+    /// Memory node: items found past their time.
+    KvExpired = "kv_expired",
+    /// Soft transport: frames of its own taken from RX queues.
+    FabricRxFrames = "fabric_rx_frames",
+    /// Their bytes.
+    FabricRxBytes = "fabric_rx_bytes",
+    /// Soft transport: frames of its own given to TX queues.
+    FabricTxFrames = "fabric_tx_frames",
+    /// Their bytes.
+    FabricTxBytes = "fabric_tx_bytes",
+    /// Soft transport: request packets sent again.
+    Retransmitted = "retransmitted",
+    /// Soft transport: acknowledgements that did not come in time.
+    Timeouts = "timeouts",
+    /// Soft transport: sequence errors told to the peer.
+    NaksSent = "naks_sent",
+    /// Soft transport: sequence errors the peer told of.
+    NaksReceived = "naks_received",
+    /// Soft transport: times the peer was told that no receive is posted.
+    RnrNaksSent = "rnr_naks_sent",
+    /// Soft transport: times the peer told so.
+    RnrNaksReceived = "rnr_naks_received",
+    /// Soft transport: READs asked for again from the middle.
+    ReadsResumed = "reads_resumed",
+    /// Soft transport: acknowledgements sent.
+    AcksSent = "acks_sent",
+    /// Soft transport: packets held because an earlier one was missing.
+    Held = "held",
+    /// Soft transport: selective acknowledgements sent.
+    SacksSent = "sacks_sent",
+    /// Soft transport: selective acknowledgements received.
+    SacksReceived = "sacks_received",
+    /// Soft transport: congestion notifications sent.
+    CnpsSent = "cnps_sent",
+    /// Soft transport: congestion notifications received.
+    CnpsReceived = "cnps_received",
+    /// Soft transport: times the pool had no buffer for a frame; it is sent later.
+    FabricPoolDry = "fabric_pool_dry",
+    /// Soft transport: frames that came in at another worker's queue and were handed to it.
+    HandedOver = "handed_over",
+    /// Soft transport: ARP, neighbour discovery and pings that came in.
+    HostFrames = "host_frames",
+    /// Soft transport: messages in which somebody else claims an address of ours.
+    AddressConflicts = "address_conflicts",
+    /// Soft transport, gateway: IPv6 addresses of ours that are not used because another station has them.
+    DuplicateAddresses = "duplicate_addresses",
+    /// Soft transport: neighbours that did not answer when asked for their MAC address.
+    NeighboursUnanswered = "neighbours_unanswered",
 }
 
 #[cfg(test)]

@@ -130,6 +130,7 @@ fn verdict(counts: &Tally) -> String {
     }
     match (verified, seen) {
         (0, 0) => "saw no frame".into(),
+        (0, 1) => "1 frame seen, not verified".into(),
         (0, _) => format!("{} frames seen, not verified", grouped(seen)),
         _ => format!("{} verified, in order, none missing: good", grouped(verified)),
     }

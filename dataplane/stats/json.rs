@@ -62,7 +62,7 @@ pub(super) fn path(p: &PathSample) -> Value {
 pub(super) fn port(p: &PortSample) -> Value {
     json!({
         "name": p.name, "link_up": p.link_up, "rx_packets": p.rx_packets, "tx_packets": p.tx_packets,
-        "rx_bytes": p.rx_bytes, "tx_bytes": p.tx_bytes, "rx_missed": p.rx_missed,
+        "rx_bytes": p.known_rx_bytes(), "tx_bytes": p.known_tx_bytes(), "rx_missed": p.rx_missed,
         "rx_errors": p.rx_errors, "rx_no_mbuf": p.rx_no_mbuf, "tx_errors": p.tx_errors,
     })
 }

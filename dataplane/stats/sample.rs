@@ -42,6 +42,18 @@ pub struct PortSample {
     pub tx_errors: u64,
 }
 
+impl PortSample {
+    /// Bytes received; `None` from a driver that counts frames only, as that of in-memory links.
+    pub fn known_rx_bytes(&self) -> Option<u64> {
+        (self.rx_bytes > 0 || self.rx_packets == 0).then_some(self.rx_bytes)
+    }
+
+    /// Bytes sent; `None` from a driver that counts frames only.
+    pub fn known_tx_bytes(&self) -> Option<u64> {
+        (self.tx_bytes > 0 || self.tx_packets == 0).then_some(self.tx_bytes)
+    }
+}
+
 /// One queue pair of a relay.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PathSample {

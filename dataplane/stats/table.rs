@@ -124,14 +124,16 @@ fn ports(now: &Sample, before: &Sample, seconds: f64) -> String {
     for (i, p) in now.ports.iter().enumerate() {
         let earlier = before.ports.get(i).cloned().unwrap_or_default();
         let per_second = |now: u64, before: u64| short(now.saturating_sub(before) as f64 / seconds);
-        let bits = |now: u64, before: u64| three_digits(gigabits(now.saturating_sub(before), seconds));
+        let bits = |now: Option<u64>, before: u64| {
+            now.map_or("-".into(), |now| three_digits(gigabits(now.saturating_sub(before), seconds)))
+        };
         grid.row([
             clip(&p.name, NAME_MAX),
             if p.link_up { "up" } else { "down" }.into(),
             per_second(p.rx_packets, earlier.rx_packets),
             per_second(p.tx_packets, earlier.tx_packets),
-            bits(p.rx_bytes, earlier.rx_bytes),
-            bits(p.tx_bytes, earlier.tx_bytes),
+            bits(p.known_rx_bytes(), earlier.rx_bytes),
+            bits(p.known_tx_bytes(), earlier.tx_bytes),
             short(p.rx_missed as f64),
             short(p.rx_no_mbuf as f64),
             short((p.rx_errors + p.tx_errors) as f64),

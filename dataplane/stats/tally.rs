@@ -113,9 +113,14 @@ impl Tally {
         self.drops().filter(|(r, _)| !r.is_fabric()).map(|(_, n)| n).sum()
     }
 
+    /// Frames of the soft transport dropped for any reason.
+    pub fn fabric_drops(&self) -> u64 {
+        self.drops().filter(|(r, _)| r.is_fabric()).map(|(_, n)| n).sum()
+    }
+
     /// The reasons with a count, and the counts.
     pub fn drops(&self) -> impl Iterator<Item = (DropReason, u64)> + '_ {
-        DropReason::ALL.into_iter().map(|r| (r, self.dropped(r))).filter(|(_, n)| *n > 0)
+        DropReason::ALL.iter().map(|&r| (r, self.dropped(r))).filter(|(_, n)| *n > 0)
     }
 }
 

@@ -85,11 +85,11 @@ fn workers(now: &Sample, before: &Sample, wanted: &str) -> Value {
     let summary = |(i, w): (usize, &WorkerSample)| {
         let earlier = before.workers.get(i).map(|w| &w.counts);
         let rates = rates(&Rates::between(&w.counts, earlier, seconds));
-        let drops: u64 = w.counts.drops().map(|(_, n)| n).sum();
         let mut fields = vec![
             ("lcore", u64::from(w.lcore).into()),
             ("service", w.service.into()),
-            ("drops", drops.into()),
+            ("drops", w.counts.all_drops().into()),
+            ("fabric_drops", w.counts.fabric_drops().into()),
         ];
         fields.extend(rates);
         (name(w), dict(fields))
@@ -129,7 +129,12 @@ fn paths(now: &Sample, _: &Sample, _: &str) -> Value {
 }
 
 fn ports(now: &Sample, _: &Sample, _: &str) -> Value {
-    Value::Dict(now.ports.iter().map(|p| (p.name.clone(), value(&json::port(p)))).collect())
+    // What a driver does not count is left out: the socket knows no null.
+    let known = |p| match json::port(p) {
+        serde_json::Value::Object(all) => all.into_iter().filter(|(_, v)| !v.is_null()).collect(),
+        other => other,
+    };
+    Value::Dict(now.ports.iter().map(|p| (p.name.clone(), value(&known(p)))).collect())
 }
 
 fn pools(now: &Sample, _: &Sample, _: &str) -> Value {
@@ -169,6 +174,7 @@ mod tests {
         let mut counts = Tally::default();
         counts.add(Counter::RxFrames, frames);
         counts.drop(DropReason::PathDown, frames / 10);
+        counts.drop(DropReason::FabricIcrc, frames / 100);
         let worker = WorkerSample { node: "a".into(), worker: 1, lcore: 3, service: "relay", counts };
         Sample { at_ms, tsc_hz: 1, workers: vec![worker], ..Sample::default() }
     }
@@ -184,7 +190,8 @@ mod tests {
         latest.publish(sample(3000, 2500));
         let all = ask(&latest, "/isthmus/workers", "");
         assert_eq!(field(&all, &["a/1", "rx_frames_per_s"]), &Value::U64(1000));
-        assert_eq!(field(&all, &["a/1", "drops"]), &Value::U64(250));
+        assert_eq!(field(&all, &["a/1", "drops"]), &Value::U64(250), "what the final report calls dropped");
+        assert_eq!(field(&all, &["a/1", "fabric_drops"]), &Value::U64(25));
         assert_eq!(field(&ask(&latest, "/isthmus/drops", ""), &["a/1", "path_down"]), &Value::U64(250));
         assert_eq!(field(&ask(&latest, "/isthmus/info", ""), &["uptime_ms"]), &Value::U64(3000));
     }

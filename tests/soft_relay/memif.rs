@@ -1,3 +1,4 @@
+use crate::one_process::{beyond_the_standard, packets_beyond_the_standard};
 use crate::run::{Run, assert_all_arrived, assert_balanced, meeting_place, total};
 use std::fs;
 use std::time::Duration;
@@ -25,6 +26,8 @@ transport = "soft"
 {meet} = "{tcp}"
 key = "a key for tests and nothing else"
 keepalive_ms = 1000
+# On a machine that is busy with other tests a peer may be away for a while.
+ack_timeout_us = 500000
 [fabric.soft]
 port = "wire"
 addresses = ["{address}"]
@@ -78,6 +81,22 @@ fn two_processes_lose_nothing() {
     let b = b.last_words();
     assert_all_arrived(&b, 20_000);
     assert_balanced(&b, "relay-b");
+}
+
+/// Packets of 8192 bytes between two processes, each in one buffer of the shared memory.
+#[test]
+fn two_processes_agree_on_packets_beyond_the_standard() {
+    let (tcp, socket) = place("jumbo");
+    let conf = |end, frames| {
+        let conf = conf(end, &tcp, &socket, frames).replace("bsize=8192", "bsize=16384");
+        beyond_the_standard(&conf.replace("\"in\"]\n[[port]]", "\"in\"]\nmtu = 1500\n[[port]]"))
+    };
+    let a = start_a("jumbo-a", &conf('a', 2_000), &socket);
+    let b = Run::start("jumbo-b", &conf('b', 0));
+    let a = a.last_words();
+    assert!(packets_beyond_the_standard(&a, "relay-a") > 1_000, "{a}");
+    b.ask_to_end();
+    assert_all_arrived(&b.last_words(), 2_000);
 }
 
 /// The receiving process dies in the middle of it and is started again: traffic flows again, and the other process, which

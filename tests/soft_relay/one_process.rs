@@ -3,7 +3,14 @@ use serde_json::Value;
 
 /// source -> relay -> soft over a link -> relay -> sink, with `shared` among the keys of `[fabric]` and `soft` among
 /// those of both ends.
-fn conf(workers: u32, mtu: u32, addresses: [&str; 2], fabric: &str, soft: &str, frames: u64) -> String {
+pub(crate) fn conf(
+    workers: u32,
+    mtu: u32,
+    addresses: [&str; 2],
+    fabric: &str,
+    soft: &str,
+    frames: u64,
+) -> String {
     let lcores = (0..=workers).map(|l| format!("{l}@{}", l % 2)).collect::<Vec<_>>().join(",");
     let links = [("near", "src", "a", 1500), ("far", "b", "dst", 1500), ("wire", "wire-a", "wire-b", mtu)]
         .map(|(name, one, two, mtu)| {
@@ -53,6 +60,43 @@ fn longest_packets(report: &Value) -> u64 {
     total(report, "relay-a", "fabric_tx_bytes") / total(report, "relay-a", "fabric_tx_frames")
 }
 
+/// A configuration whose frames are too long for the largest packet of the standard, on a wire that carries longer ones.
+pub(crate) fn beyond_the_standard(conf: &str) -> String {
+    conf.replace("mtu = 1500", "mtu = 8000")
+        .replace("mtu = 4200", "mtu = 9000")
+        .replace("sizes = \"imix\"", "sizes = [8000]")
+        .replace("transport = \"soft\"", "transport = \"soft\"\npmtu = 8192")
+}
+
+/// Packets with a payload of more than 4096 bytes that a relay has sent at least: as many as it takes to come to the bytes that
+/// it has sent if all others were of 4096 bytes, with the longest headers there are.
+pub(crate) fn packets_beyond_the_standard(report: &Value, relay: &str) -> u64 {
+    let count = |name| total(report, relay, name);
+    let (ordinary, longest) = (4096 + 102, 9018);
+    let packets = count("fabric_tx_frames") - count("acks_sent");
+    count("fabric_tx_bytes").saturating_sub(packets * ordinary) / (longest - ordinary)
+}
+
+#[test]
+fn rc_in_packets_beyond_the_standard() {
+    for (addresses, frames) in [(V4, 3_005), (V6, 3_006)] {
+        let conf = beyond_the_standard(&conf(1, 4200, addresses, "", "", frames));
+        let last = carry("jumbo", &conf, frames);
+        // Every frame is a message of its own, and fits one packet.
+        assert!(packets_beyond_the_standard(&last, "relay-a") > frames / 2, "{last}");
+        assert_eq!(total(&last, "relay-a", "retransmitted"), 0, "{last}");
+    }
+}
+
+#[test]
+fn one_end_that_keeps_to_the_standard_is_enough() {
+    let conf = beyond_the_standard(&conf(1, 4200, V4, "", "", 2_007));
+    let (common, second) = conf.split_at(conf.find("name = \"relay-b\"").unwrap());
+    let second = second.replacen("[node.fabric]", "[node.fabric]\npmtu = 4096", 1);
+    let last = carry("half", &[common, &second].concat(), 2_007);
+    assert_eq!(packets_beyond_the_standard(&last, "relay-a"), 0, "{last}");
+}
+
 #[test]
 fn rc_in_jumbo_packets() {
     let last = carry("rc", &conf(1, 4200, V4, "", "", 30_001), 30_001);
@@ -81,4 +125,27 @@ fn two_workers_with_two_queue_pairs_each_and_shared_receives() {
     for relay in relays {
         assert!(relay["counts"]["fabric_rx_frames"].as_u64() > Some(0), "{relay}");
     }
+}
+
+/// Runs it until its log says `part`, which must come once, and stops it.
+fn says(name: &str, conf: &str, part: &str) {
+    let mut run = Run::start(name, conf);
+    run.wait_for(part, |_| true);
+    while !run.log().contains(part) {
+        assert!(run.report().is_some(), "ended without `{part}`: {}", run.log());
+    }
+    run.report();
+    run.ask_to_end();
+    let log = run.log();
+    run.last_words();
+    assert_eq!(log.matches(part).count(), 1, "{log}");
+}
+
+#[test]
+fn a_vlan_at_one_end_only_is_named() {
+    let conf = conf(1, 1500, V4, "", "", 0);
+    let second = conf.rfind("port = \"wire-b\"").unwrap();
+    let (first, second) = conf.split_at(second);
+    let conf = [first, "vlan = 100\n", second].concat();
+    says("vlan", &conf, "frames for us arrive in VLAN 100, and none is configured: set vlan = 100");
 }

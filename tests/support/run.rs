@@ -32,12 +32,23 @@ fn memory() -> Vec<String> {
 impl Run {
     /// Runs the configuration `text`, under a name that is unique among the tests of its binary.
     pub(crate) fn start(name: &str, text: &str) -> Run {
+        Self::start_by(Command::new(env!("CARGO_BIN_EXE_isthmus")), name, text)
+    }
+
+    /// The same in a network name space of its own, after these words of a shell.
+    pub(crate) fn start_after(words: &str, name: &str, text: &str) -> Run {
+        let mut command = Command::new("unshare");
+        command.args(["-n", "sh", "-ec", &format!("{words}; exec \"$@\""), "sh"]);
+        command.arg(env!("CARGO_BIN_EXE_isthmus"));
+        Self::start_by(command, name, text)
+    }
+
+    fn start_by(mut command: Command, name: &str, text: &str) -> Run {
         let dir = Path::new(env!("CARGO_TARGET_TMPDIR")).join("soft-relay");
         fs::create_dir_all(&dir).unwrap();
         let conf = dir.join(format!("{name}.toml"));
         fs::write(&conf, format!("{text}\n[stats]\nformat = \"json\"\ntelemetry = false\n")).unwrap();
         let prefix = format!("--file-prefix=soft-{}-{name}", std::process::id());
-        let mut command = Command::new(env!("CARGO_BIN_EXE_isthmus"));
         command.args(memory()).args([&prefix, "--", "run"]).arg(&conf);
         Self::spawn(command, dir.join(format!("{name}.log")), &conf)
     }

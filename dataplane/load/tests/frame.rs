@@ -34,7 +34,14 @@ fn own(text: &str) -> InterfaceAddress {
 }
 
 fn host(mac: Mac, address: &str, vlan: Option<u16>) -> HostSettings {
-    HostSettings { mac, addresses: vec![own(address)], gateway: None, vlan }
+    HostSettings {
+        mac,
+        addresses: vec![own(address)],
+        gateway: None,
+        vlan,
+        duplicates: None,
+        other_vlan: Default::default(),
+    }
 }
 
 fn client_settings(v6: bool, vlan: Option<u16>, mtu: u16, load: LoadSettings) -> FrameClientSettings {

@@ -180,6 +180,7 @@ impl<B: PortBuf> Gateway<B> {
         tally.set(Counter::KvInPlace, counts.in_place);
         tally.set(Counter::HostFrames, counts.host.received);
         tally.set(Counter::AddressConflicts, counts.host.conflicts);
+        tally.set(Counter::DuplicateAddresses, counts.host.duplicates);
         self.shown = counts;
     }
 }

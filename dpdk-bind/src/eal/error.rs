@@ -15,7 +15,7 @@ pub enum EalError {
     #[error("EAL argument '{0}' contains a NUL byte: remove it")]
     Argument(String),
     /// DPDK gave up.
-    #[error("the EAL did not start: {cause}{said}")]
+    #[error("the EAL did not start: {cause}{}", cause.evidence(said))]
     Init {
         /// The cause as far as it can be told.
         cause: EalCause,
@@ -55,6 +55,18 @@ pub enum EalCause {
     CpuUnsupported,
     /// None of the above.
     Other,
+}
+
+impl EalCause {
+    /// What DPDK said, where that says more than the cause: of causes that are known it is noise.
+    fn evidence(&self, said: &Said) -> String {
+        match self {
+            EalCause::Other | EalCause::BadOption | EalCause::DriverLibrary => said.to_string(),
+            // That it failed is known; why it did is not.
+            EalCause::Device(_) => said.without(|line| failed_device(line).is_some()).to_string(),
+            _ => String::new(),
+        }
+    }
 }
 
 impl fmt::Display for EalCause {
@@ -130,6 +142,10 @@ impl Said {
         Said(said.split_off(said.len().saturating_sub(Said::MOST)))
     }
 
+    fn without(&self, known: impl Fn(&str) -> bool) -> Said {
+        Said(self.0.iter().filter(|line| !known(line)).cloned().collect())
+    }
+
     /// The lines.
     pub fn lines(&self) -> &[String] {
         &self.0
@@ -185,7 +201,9 @@ impl EalError {
     /// Makes an error of what DPDK logged, printed and returned.
     pub(super) fn diagnose(args: &[String], log: &[Line], stderr: &str, errno: i32) -> EalError {
         let logged = log.iter().filter(|l| l.level <= NOTICE).map(|l| l.text.as_str());
-        let printed = stderr.lines().map(str::trim).filter(|l| !l.is_empty());
+        // A subscriber that writes to standard error has repeated there what was logged.
+        let is_logged = |line: &&str| log.iter().any(|l| line.contains(&l.text));
+        let printed = stderr.lines().map(str::trim).filter(|l| !l.is_empty() && !is_logged(l));
         let lines: Vec<&str> = logged.chain(printed).collect();
         let cause = find_cause(args, &lines);
         EalError::Init { said: Said::quote(lines), cause, source: io::Error::from_raw_os_error(errno) }
@@ -317,7 +335,26 @@ mod tests {
     fn the_last_different_lines_are_quoted() {
         let log = [(7, "info"), (4, "one"), (4, "two 1"), (4, "two 2"), (4, "three"), (4, "EAL: four")];
         let (_, text) = diagnose(&[], &log, "EAL: FATAL: four\n");
+        // Where the cause is known its words are enough.
+        let (_, known) = diagnose(&[], &[(4, "EAL: noise")], "EAL: FATAL: Cannot init memory");
+        assert!(!known.contains("said:") && !known.contains("noise"), "{known}");
         assert!(text.ends_with(r#"(DPDK said: "two 1", "three", "four")"#), "{text}");
         assert!(!diagnose(&[], &[], "").1.contains("said:"));
+    }
+
+    #[test]
+    fn a_device_that_failed_is_named_once_and_with_its_reason() {
+        let log = [
+            (4, "PMD: Couldn't open /none: No such file or directory"),
+            (4, "EAL: failed to initialize net_pcap0 device"),
+        ];
+        // As a subscriber writes it.
+        let stderr = "2026-01-01T00:00:00Z ERROR dpdk: EAL: failed to initialize net_pcap0 device";
+        let (cause, text) = diagnose(&[], &log, stderr);
+        assert_eq!(cause, EalCause::Device("net_pcap0".into()));
+        assert!(
+            text.ends_with(r#"(DPDK said: "PMD: Couldn't open /none: No such file or directory")"#),
+            "{text}"
+        );
     }
 }

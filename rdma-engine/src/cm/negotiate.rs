@@ -159,9 +159,9 @@ fn pair_queue_pairs(local: &Offer, remote: &Offer) -> Result<Vec<QpPair>, Refusa
     Ok(pairs)
 }
 
-/// Departures from the standard need our own transport at both ends.
+/// Departures from the standard need our own transport at both ends, and reliable connections: the others know none.
 fn agree_features(local: &Offer, remote: &Offer, path_mtu: Pmtu) -> (Features, u32) {
-    let ours = |offer: &Offer| offer.transport != TransportKind::Verbs;
+    let ours = |offer: &Offer| offer.transport != TransportKind::Verbs && offer.qp_type == QpType::Rc;
     if !ours(local) || !ours(remote) {
         return (Features::NONE, 0);
     }

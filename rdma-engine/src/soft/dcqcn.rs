@@ -35,11 +35,11 @@ pub struct Dcqcn {
 }
 
 impl Dcqcn {
-    /// The published parameters for a port of this speed.
+    /// The published parameters for a port of this speed in Mb/s; below 1 Gb/s a tenth of it is the least rate.
     pub const fn new(line_rate_mbps: u32) -> Self {
         Dcqcn {
             line_rate_mbps,
-            min_rate_mbps: 100,
+            min_rate_mbps: if line_rate_mbps < 1000 { line_rate_mbps / 10 } else { 100 },
             additive_mbps: 40,
             hyper_mbps: 200,
             threshold: 5,

@@ -33,6 +33,7 @@ proptest! {
         prop_assert!(terms.dead_after_ms >= 2 * terms.keepalive_ms);
         prop_assert_eq!(usize::from(terms.qp_pairs), qps.len());
         prop_assert!(terms.features == Features::NONE || a.transport != TransportKind::Verbs);
+        prop_assert!(terms.features == Features::NONE || a.qp_type == QpType::Rc);
     }
 
     #[test]
