@@ -52,7 +52,6 @@ impl Rig for VerbsRig {
             lossy_overlong: !self.is_rxe(),
             misaligned: !self.is_rxe(),
             registration: true,
-            fenced_retries: [!self.is_rxe(); 2],
             pmtu: Pmtu::B1024,
             patience_ns: 20_000_000_000,
             quiet_ns: 50_000_000,

@@ -120,6 +120,18 @@ fn uc_from_soft_over_ipv6() {
 }
 
 #[test]
+fn uc_from_the_kernel() {
+    let Some(_watch) = in_guest("uc_from_the_kernel") else { return };
+    carry(Case { name: "uc-kernel", from: From::Kernel, qp: "uc", count: 500, ..CASE });
+}
+
+#[test]
+fn ud_from_soft() {
+    let Some(_watch) = in_guest("ud_from_soft") else { return };
+    carry(Case { name: "ud-soft", qp: "ud", count: 500, ..CASE });
+}
+
+#[test]
 fn ud_from_the_kernel_over_ipv6() {
     let Some(_watch) = in_guest("ud_from_the_kernel_over_ipv6") else { return };
     carry(Case { name: "ud-kernel", from: From::Kernel, qp: "ud", ipv6: true, ..CASE });
@@ -152,4 +164,13 @@ fn rc_loses_nothing_where_the_wire_loses_one_in_a_hundred() {
     let _wire = BadWire::new("loss 1%");
     carry_all(Case { name: "loss-soft", ..CASE });
     carry_all(Case { name: "loss-kernel", from: From::Kernel, ..CASE });
+}
+
+/// One frame in ten goes at once, before those that wait their two milliseconds.
+#[test]
+fn rc_loses_nothing_where_frames_overtake_each_other() {
+    let Some(_watch) = in_guest("rc_loses_nothing_where_frames_overtake_each_other") else { return };
+    let _wire = BadWire::new("delay 2ms reorder 10%");
+    carry_all(Case { name: "order-soft", count: 500, ..CASE });
+    carry_all(Case { name: "order-kernel", from: From::Kernel, count: 500, ..CASE });
 }

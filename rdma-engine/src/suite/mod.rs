@@ -64,9 +64,6 @@ pub struct Features {
     pub registration: bool,
     /// A send queue takes exactly the requests it was created for.
     pub exact_depth: bool,
-    /// By end: a fenced request that has to be sent again is. Kernel rxe waits for ever instead if a READ or an atomic
-    /// behind it has been sent already, or if it is one itself.
-    pub fenced_retries: [bool; 2],
     /// Largest path MTU of the link.
     pub pmtu: Pmtu,
     /// Segments a request may have; the cases use no more than 16.
@@ -99,7 +96,6 @@ impl Default for Features {
             misaligned: true,
             registration: false,
             exact_depth: true,
-            fenced_retries: [true; 2],
             pmtu: Pmtu::B1024,
             max_sge: 16,
             max_rd_atomic: 16,

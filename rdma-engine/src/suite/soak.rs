@@ -38,8 +38,6 @@ struct Direction {
     from: usize,
     pair: Pair,
     rng: Rng,
-    /// Requests are fenced at random, and where memory needs it.
-    fences: bool,
     left: u32,
     region: Region,
     place_len: usize,
@@ -61,7 +59,6 @@ impl Direction {
             from,
             pair,
             rng: Rng::new(s.features.seed * 1024 + number),
-            fences: s.features.fenced_retries[from],
             left: s.features.soak_ops / PAIRS as u32,
             shadow: vec![0; PLACES * place_len],
             region,
@@ -97,17 +94,6 @@ impl Direction {
         self.range_of(s, place)
     }
 
-    /// The same to be written to: without fences, in a place that no READ is under way to.
-    fn target<R: Rig>(&mut self, s: &Session<'_, R>) -> (usize, usize, RemoteSlice) {
-        let first = self.rng.below(PLACES - 8);
-        let mut places = (0..PLACES - 8).map(|i| 8 + (first + i) % (PLACES - 8));
-        let place = places.find(|p| self.fences || self.reading[*p] == 0);
-        self.range_of(
-            s,
-            place.expect("there are as many places as requests in flight, and this is not one yet"),
-        )
-    }
-
     fn range_of<R: Rig>(&mut self, s: &Session<'_, R>, place: usize) -> (usize, usize, RemoteSlice) {
         let len = self.length(s);
         let offset = place * self.place_len + self.rng.below(self.place_len - len + 1);
@@ -136,7 +122,7 @@ impl Direction {
         let (op, bytes, returns, place) = match self.rng.below(7) {
             0 | 1 if self.arriving.len() < RECEIVES / 2 => self.message(s),
             2 if self.arriving.len() < RECEIVES / 2 => {
-                let (place, offset, slice) = self.target(s);
+                let (place, offset, slice) = self.range(s);
                 let (bytes, imm) = (self.write(offset, slice.len), self.rng.bits() as u32);
                 let note = Received { imm: Some(imm), written: Some(slice.len), ..Received::default() };
                 self.arriving.push_back((vec![], note));
@@ -149,7 +135,7 @@ impl Direction {
             }
             4 => self.atomic(),
             _ => {
-                let (place, offset, slice) = self.target(s);
+                let (place, offset, slice) = self.range(s);
                 (Op::Write(slice), self.write(offset, slice.len), vec![], place)
             }
         };
@@ -162,7 +148,7 @@ impl Direction {
         };
         // Without a fence a READ may be served again, by a retry, after what follows it.
         let overwrites = !op.fills_buffer() && self.reading[place] > 0;
-        let fence = self.fences && (overwrites || self.rng.once_in(10));
+        let fence = overwrites || self.rng.once_in(10);
         let wr = SendWr { fence, solicited: self.rng.once_in(2), ..SendWr::new(op, buf, cookie) };
         s.post(self.from, self.pair.qp[self.from], wr);
         self.asked.push_back(Asked { cookie, op, returns, place });

@@ -7,7 +7,7 @@ use super::report::{DeviceReport, Limits, PortReport};
 use std::ffi::CStr;
 use std::io;
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicU16, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU64, Ordering};
 
 /// An open device. Everything made from it holds a reference, so it closes last.
 #[derive(Debug)]
@@ -20,12 +20,17 @@ pub(super) struct Context {
     domains: AtomicU16,
     /// Buffers given up because the device did not let go of them.
     pub(super) leaked: AtomicU64,
+    /// Fences of queue pairs made from now on are kept here, not on the device.
+    pub(super) software_fences: AtomicBool,
 }
 
 // SAFETY: libibverbs locks its contexts; every verb may be called from any thread.
 unsafe impl Send for Context {}
 // SAFETY: as above.
 unsafe impl Sync for Context {}
+
+/// What soft-RoCE gives as its vendor. Once it has to send a fenced request again it may never do so: see docs/interop.md.
+const RXE_VENDOR: u32 = 0xFF_FFFF;
 
 /// What identifies a device, read once.
 #[derive(Clone, Debug)]
@@ -62,6 +67,7 @@ impl Context {
         nonblocking(unsafe { raw.as_ref() }.async_fd).map_err(fail)?;
         let (limits, attr) = opened.query(&device.name)?;
         std::mem::forget(opened);
+        let software_fences = AtomicBool::new(attr.vendor == RXE_VENDOR);
         Ok(Context {
             raw,
             name: device.name.clone(),
@@ -69,6 +75,7 @@ impl Context {
             attr,
             domains: AtomicU16::new(0),
             leaked: AtomicU64::new(0),
+            software_fences,
         })
     }
 

@@ -21,6 +21,7 @@ use crate::types::{Gid, Pmtu, QpType, Qpn};
 use crate::wr::{AhId, SrqId};
 use std::collections::BTreeMap;
 use std::os::fd::RawFd;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 /// A port of an open device with a protection domain: makes queue pairs and regions for all workers.
@@ -114,6 +115,12 @@ impl<B: Buf> VerbsDevice<B> {
             port,
             pd: Pd::alloc(context)?,
         })
+    }
+
+    /// Whether fenced requests of queue pairs made from now on wait here for the READs and atomics before them, as they do on
+    /// soft-RoCE unless this says otherwise, or are left to the device.
+    pub fn keep_fences(&self, here: bool) {
+        self.pd.context.software_fences.store(here, Ordering::Relaxed);
     }
 
     /// Name of the device.

@@ -145,6 +145,9 @@ impl<B: Buf> Verbs<B> {
             self.counters.sends_completed += 1;
             out.push(sent(id, entry, status));
         }
+        if qp.held {
+            self.release_held(id);
+        }
         if wc.status != Status::Success {
             self.failed(id, wc.status, true);
         }

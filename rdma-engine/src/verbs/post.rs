@@ -4,7 +4,7 @@
 use super::ah::AhTable;
 use super::check::{Flags, flag};
 use super::ffi;
-use super::qp::{Qp, Receiving, Sending};
+use super::qp::{FENCE, Qp, Receiving, Sending};
 use super::sge::{NO_SGE, Sge, contents, keyed, spare, spare_behind_grh, unkeyed};
 use super::srq::{Shared, Slab, Srq};
 use super::wrid::{Queue, WrId};
@@ -74,17 +74,18 @@ impl Short {
 }
 
 impl Stage {
-    /// Puts the waiting sends of a queue pair on its device: one doorbell. They must not be more than `fit_sends` was
-    /// told.
+    /// Puts the first `n` waiting sends of a queue pair on its device: one doorbell. They must not be more than `fit_sends`
+    /// was told.
     #[inline]
     pub(super) fn ring_sends<B: Buf>(
         &mut self,
         id: QpId,
-        qp: &mut Qp<B>,
+        (qp, n): (&mut Qp<B>, u32),
         keys: &mut KeyTable,
         ahs: &AhTable,
     ) -> Result<(), Short> {
-        let (n, first) = (qp.send.waiting(), qp.send.waiting_from);
+        let first = qp.send.waiting_from;
+        let kept = if qp.software_fences { !FENCE } else { !0 };
         let mut used = 0;
         for k in 0..n {
             let index = first.wrapping_add(k);
@@ -100,7 +101,7 @@ impl Stage {
             wr.wr_id = WrId::new(Queue::Send, id.slot, id.generation, index).pack();
             wr.sg_list = self.sges.as_mut_ptr().wrapping_add(at).cast();
             wr.num_sge = i32::from(entry.sges);
-            wr.send_flags = entry.flags | flag(signal, Flags::IBV_SEND_SIGNALED);
+            wr.send_flags = entry.flags & kept | flag(signal, Flags::IBV_SEND_SIGNALED);
             operands(wr, entry, ahs);
         }
         let rc = self.post_sends(qp, n);

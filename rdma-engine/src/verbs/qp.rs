@@ -18,6 +18,10 @@ use crate::wr::{Cookie, Op, Status, UdDest};
 use std::io;
 use std::ptr::NonNull;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+/// The flag of a fenced request.
+pub(super) const FENCE: u32 = ffi::ibv_send_flags::IBV_SEND_FENCE.0;
 
 /// A posted send.
 #[derive(Debug)]
@@ -141,6 +145,10 @@ pub struct Qp<B: Buf> {
     pub(super) reads: bool,
     /// Signalled requests: how many unsignalled ones since.
     pub(super) unsignalled: u16,
+    /// A fenced request waits here, not on the device, until the READs and atomics before it are done.
+    pub(super) software_fences: bool,
+    /// One does.
+    pub(super) held: bool,
     /// In the list of those with something to flush.
     pub(super) dirty: bool,
     /// In the list of those whose waiting requests are flushed here.
@@ -189,6 +197,8 @@ impl<B: Buf> Qp<B> {
             max_message,
             reads: spec.kind == QpType::Rc,
             unsignalled: 0,
+            software_fences: pd.context.software_fences.load(Ordering::Relaxed),
+            held: false,
             dirty: false,
             failing: false,
             send: Lane::new(caps.send_depth),
@@ -213,6 +223,27 @@ impl<B: Buf> Qp<B> {
     /// Depths and limits it was created with.
     pub fn caps(&self) -> QpCaps {
         self.caps
+    }
+
+    /// Waiting sends that may go on the device now: all, up to a fenced one that has to wait.
+    #[inline]
+    pub(super) fn sendable(&self) -> u32 {
+        let waiting = self.send.waiting();
+        if !self.software_fences {
+            return waiting;
+        }
+        let entry = |k: u32| self.send.ring.entry(self.send.waiting_from.wrapping_add(k));
+        let fenced = |k: &u32| entry(*k).is_some_and(|entry| entry.flags & FENCE != 0);
+        (0..waiting).filter(fenced).find(|k| self.fetches_before(*k)).unwrap_or(waiting)
+    }
+
+    /// True if a READ or atomic before the `k`-th waiting send is not done.
+    fn fetches_before(&self, k: u32) -> bool {
+        let first = self.send.ring.oldest_index();
+        let before = 0..self.send.on_device() + k;
+        before
+            .into_iter()
+            .any(|n| self.send.ring.entry(first.wrapping_add(n)).is_some_and(|entry| entry.op.fills_buffer()))
     }
 
     /// Null once destroyed.

@@ -117,6 +117,16 @@ impl<B: Buf> Verbs<B> {
         Some(self.table.qp(qp)?.qpn())
     }
 
+    /// Something of a queue pair is done: a fenced request may be next.
+    #[inline]
+    pub(super) fn release_held(&mut self, id: QpId) {
+        if let Some(qp) = self.table.qp_mut(id)
+            && std::mem::take(&mut qp.held)
+        {
+            Self::mark_dirty(&mut self.dirty, qp, id.slot);
+        }
+    }
+
     #[inline]
     fn mark_dirty(dirty: &mut Vec<u16>, qp: &mut Qp<B>, slot: u16) {
         if !qp.dirty {
@@ -154,9 +164,11 @@ impl<B: Buf> Verbs<B> {
         if qp.state == QpState::Err {
             return self.mark_failing(slot);
         }
-        if qp.send.waiting() > 0 {
+        let n = qp.sendable();
+        qp.held = n < qp.send.waiting();
+        if n > 0 {
             self.counters.doorbells += 1;
-            if let Err(short) = self.stage.ring_sends(id, qp, &mut self.keys, &self.ahs) {
+            if let Err(short) = self.stage.ring_sends(id, (qp, n), &mut self.keys, &self.ahs) {
                 self.refused_by_device(id, short);
             }
         }

@@ -172,6 +172,7 @@ fn the_kernel_never_gives_up_with_seven_retries() {
 #[test]
 fn the_kernel_never_sends_a_fenced_request_again() {
     let Some(mut rig) = rig("the_kernel_never_sends_a_fenced_request_again", A, false) else { return };
+    rig.device_fences = true;
     // Both requests arrive, their answers do not.
     let seen = watch(&mut rig, |way, _| way == Way::ToKernel);
     let (mut s, pair) = connected(&mut rig, QpType::Rc, |link| (link.timeout, link.retry_cnt) = (12, 2));
@@ -187,6 +188,31 @@ fn the_kernel_never_sends_a_fenced_request_again() {
     // Only an end from outside brings the requests back.
     s.ends[A].transport.fail(pair.qp[A]);
     s.wait_all(A, &[(fenced, Status::WrFlushErr), (read, Status::WrFlushErr)]);
+    drop(region);
+    end(s, &pair);
+}
+
+/// So the verbs transport keeps fenced requests of rxe until what they wait for is done.
+#[test]
+fn a_fenced_request_for_the_kernel_waits_for_its_turn() {
+    let Some(mut rig) = rig("a_fenced_request_for_the_kernel_waits_for_its_turn", A, false) else { return };
+    let mut answers = 0;
+    let seen = watch(&mut rig, move |way, _| {
+        answers += u32::from(way == Way::ToKernel);
+        way == Way::ToKernel && answers <= 3
+    });
+    let (mut s, pair) = connected(&mut rig, QpType::Rc, |link| link.timeout = 12);
+    let region = s.region(B, 64, all_rights());
+    let r = s.recv(B, pair.qp[B], 8);
+    let first = s.fetch(A, pair.qp[A], Op::Read(region.slice(0, 8).expect("inside")));
+    let (buf, fenced) = (filled_chain(&s.ends[A].pool, b"fenced", 1), s.cookie());
+    s.post(A, pair.qp[A], SendWr { fence: true, ..SendWr::new(Op::Send, buf, fenced) });
+    let behind = s.fetch(A, pair.qp[A], Op::Read(region.slice(0, 8).expect("inside")));
+    s.wait_ok(B, r);
+    s.wait_all(A, &[first, fenced, behind].map(|cookie| (cookie, Status::Success)));
+    let sent = opcodes(&seen, Way::ToOwn);
+    let at = sent.iter().position(|opcode| *opcode == SEND_ONLY).expect("it was sent");
+    assert!(at >= 4 && sent[..at].iter().all(|opcode| *opcode == READ_REQUEST), "{sent:x?}");
     drop(region);
     end(s, &pair);
 }

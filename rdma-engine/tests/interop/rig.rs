@@ -78,6 +78,8 @@ pub struct InteropRig {
     /// Another pool than the cases ask for.
     pub pool: Option<NodeSpec>,
     pub features: Features,
+    /// Fences are left to the kernel.
+    pub device_fences: bool,
 }
 
 /// A rig, or `None` outside of the guest after saying so.
@@ -105,7 +107,6 @@ impl InteropRig {
             lossy_overlong: kernel == A,
             // The provider of rxe does not send it.
             misaligned: kernel == B,
-            fenced_retries: [kernel != A, kernel != B],
             pmtu: Pmtu::B1024,
             soak_ops: 400,
             seed: seed(),
@@ -127,6 +128,7 @@ impl InteropRig {
             flushed: [false; 2],
             pool: None,
             features,
+            device_fences: false,
         }
     }
 
@@ -147,6 +149,7 @@ impl InteropRig {
 
     fn kernel_device(&mut self) -> VerbsDevice<ArenaBuf> {
         let device = VerbsDevice::open("rxe0", 1).expect("rxe0");
+        device.keep_fences(!self.device_fences);
         let gids = device.gids().expect("its addresses");
         let gid = gids.iter().find(|entry| entry.gid.ip() == self.kernel_address).expect("the address");
         self.kernel_gid = device.use_gid(gid.index).expect("used").index;
