@@ -115,7 +115,7 @@ impl Local {
     /// True if the text of datagrams to this client has to be summed.
     #[inline]
     pub(super) fn sums(&self, peer: &Peer) -> bool {
-        !self.offload.udp && peer.checksum
+        !self.offload.udp && (peer.checksum || peer.remote.is_ipv6())
     }
 
     /// Sum of the pseudo header of `len` bytes of UDP to or from `remote`.
@@ -155,7 +155,7 @@ impl Local {
         let pseudo = self.pseudo_header(peer.remote, udp_len);
         let checksum = if self.offload.udp {
             pseudo.sum()
-        } else if peer.checksum {
+        } else if peer.checksum || peer.remote.is_ipv6() {
             self.sum_udp(peer, header, pseudo, udp_len, text)
         } else {
             0

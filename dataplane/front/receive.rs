@@ -191,7 +191,10 @@ impl<B: PortBuf> Front<B> {
     fn too_large(&self, path: Path, start: B) -> Option<Datagram<B>> {
         let bytes = start.first();
         let head = *header::<UdpHeader>(bytes, 0)?;
-        if head.destination_port.get() != self.port || self.guard.check_port(head.source_port.get()).is_err()
+        let checksum = head.checksum.get() != 0;
+        if head.destination_port.get() != self.port
+            || self.guard.check_port(head.source_port.get()).is_err()
+            || (path.remote.is_ipv6() && !checksum)
         {
             return None;
         }
@@ -205,7 +208,6 @@ impl<B: PortBuf> Front<B> {
         }
         let request_id = frame_header.request_id.get();
         let Path { mac, local, remote } = path;
-        let checksum = head.checksum.get() != 0;
         let peer = Peer { mac, port: head.source_port.get(), request_id, local, checksum, remote };
         let text = bytes.len() - text.len()..bytes.len();
         Some(Datagram { peer, frame: start, text })

@@ -34,7 +34,8 @@ use crate::config::{ConfigFile, TransportKind};
 use crate::control::{Endpoint, NodeControl};
 use crate::fabric::{Fabric, WorkerTransport};
 use crate::plan::{
-    DEFAULT_LINK_MBPS, Hardware, Plan, PlanFabric, PlanNode, PlanPort, PlanTransport, PollPolicy, driver_facts,
+    DEFAULT_LINK_MBPS, Hardware, Plan, PlanFabric, PlanNode, PlanPort, PlanTransport, PollPolicy,
+    driver_facts,
 };
 use crate::soft::{SoftEndpoint, SoftPort, Steering};
 use crate::stats::Board;
@@ -266,10 +267,8 @@ where
             let client = worker.queues.first();
             let memory = nodes[r.node].as_ref().and_then(|n| n.memory.as_ref());
             let client_port = client.map(|queue| (&plan.ports[queue.port], &running[queue.port]));
-            let making = Making {
-                duplicates: duplicates[r.node].clone(),
-                ..making(client_port, memory, (seed, unix_ns_at_zero))
-            };
+            let mut making = making(client_port, memory, (seed, unix_ns_at_zero));
+            making.duplicates.clone_from(&duplicates[r.node]);
             let service = roles::service(node, r.worker, &making)?;
             let mut lane = |q: &crate::plan::PortQueue, kind, wait| {
                 let (rx, tx) = running[q.port].take_queues(q.queue);

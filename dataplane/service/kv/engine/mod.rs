@@ -240,6 +240,7 @@ impl<B: Buf, C: Client> Engine<B, C> {
         P: Pool<Buf = B>,
     {
         let mut any = false;
+        self.let_go(ctx.now);
         loop {
             // A command may need as many; those that are over give them back.
             while self.jobs.room() >= REQUEST_JOBS

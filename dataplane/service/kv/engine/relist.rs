@@ -84,6 +84,12 @@ impl<B: Buf, C: Client> Engine<B, C> {
         if now >= self.relisting.held_until {
             return false;
         }
+        // A client's requests stay in their order.
+        let flow = request.client.flow();
+        let of_same = |at: &u32| self.requests.get(*at).is_some_and(|held| held.client.flow() == flow);
+        if self.relisting.held.iter().any(of_same) {
+            return true;
+        }
         let moves = |key: &[u8]| before.owner(&self.owners, key) != self.members.owner(&self.owners, key);
         let mut decoded = [0; KEY_BYTES_MAX];
         let text = &request.frame.first()[request.text.clone()];
@@ -108,9 +114,20 @@ impl<B: Buf, C: Client> Engine<B, C> {
         T: Transport<Buf = B>,
         P: Pool<Buf = B>,
     {
-        if self.relisting.before.is_none() || ctx.now >= self.relisting.held_until {
-            self.idle.extend(self.relisting.held.drain(..));
-            self.settle(ctx);
+        self.let_go(ctx.now);
+        self.settle(ctx);
+    }
+
+    /// What was held comes before anything that came later, in its order.
+    #[inline]
+    pub(super) fn let_go(&mut self, now: Time) {
+        if self.relisting.held.is_empty() {
+            return;
+        }
+        if self.relisting.before.is_none() || now >= self.relisting.held_until {
+            while let Some(request) = self.relisting.held.pop_back() {
+                self.idle.push_front(request);
+            }
         }
     }
 
@@ -218,7 +235,14 @@ impl<B: Buf, C: Client> Engine<B, C> {
                 continue;
             }
             let mut parts = self.parts_of(node);
-            if parts.any(|p| self.parts[p].membership == Standing::Asked) {
+            // One that could not be told yet is told by the next tick, for a while.
+            let in_time = ctx.now < self.relisting.held_until;
+            let is_owed = |p: usize| match self.parts[p].membership {
+                Standing::Asked => true,
+                Standing::Unknown => in_time && self.is_ready(p),
+                _ => false,
+            };
+            if parts.any(is_owed) {
                 continue;
             }
             self.nodes[node].leaves = false;

@@ -43,6 +43,12 @@ impl<V> Slab<V> {
         Some(at)
     }
 
+    /// Looks at the value with this number.
+    #[inline]
+    pub(super) fn get(&self, at: u32) -> Option<&V> {
+        self.places.get(at as usize)?.1.as_ref()
+    }
+
     /// The value with this number.
     #[inline]
     pub(super) fn value(&mut self, at: u32) -> Option<&mut V> {
