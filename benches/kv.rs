@@ -6,12 +6,15 @@
 //!
 //! Needs `memcached` and `taskset` (Debian: memcached, util-linux), two CPUs and some hundred hugepages. About five minutes.
 
+mod support;
+
 use std::fs;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use serde_json::Value;
+use support::{machine, median};
 
 /// Rounds of everything.
 const ROUNDS: usize = 3;
@@ -24,11 +27,7 @@ fn main() {
     if std::env::args().any(|a| a == "--test" || a == "--list") {
         return;
     }
-    println!(
-        "machine: {}, {} CPUs",
-        cpu_model(),
-        std::thread::available_parallelism().map_or(0, usize::from)
-    );
+    println!("{}", machine());
     println!("command: cargo bench --bench kv ({ROUNDS} rounds of {SECONDS} s, medians)\n");
     let memcached = Memcached::start();
     mixed(&memcached);
@@ -71,7 +70,7 @@ fn mixed(memcached: &Memcached) {
             ];
             rows.iter_mut().zip(figures).for_each(|(row, figure)| row.push(figure));
         }
-        let [rate, client, gateway, node, p50, p99, reads, udp, tcp] = rows.map(median);
+        let [rate, client, gateway, node, p50, p99, reads, udp, tcp] = rows.map(middle);
         println!(
             "{bytes:>6} {rate:>10.0} {client:>9.0} {gateway:>9.0} {node:>9.0} {p50:>9.1} {p99:>9.1} {reads:>9.2} {udp:>10.0} {tcp:>10.0} {:>7.1}x",
             udp / (gateway + node)
@@ -95,7 +94,7 @@ fn served() {
                 let figures = [run.requests_per_s(), run.cycles("gateway"), run.cycles("memory")];
                 rows.iter_mut().zip(figures).for_each(|(row, figure)| row.push(figure));
             }
-            let [rate, gateway, node] = rows.map(median);
+            let [rate, gateway, node] = rows.map(middle);
             println!("{bytes:>6} {name:<22} {rate:>10.0} {gateway:>9.0} {node:>9.0} {:>9.0}", gateway + node);
         }
     }
@@ -116,7 +115,7 @@ fn unloaded() {
             let figures = ["get", "set"].map(|op| ["p50", "p99", "p99.9"].map(|q| run.latency(op, q)));
             rows.iter_mut().zip(figures.into_iter().flatten()).for_each(|(row, figure)| row.push(figure));
         }
-        let [a, b, c, d, e, f] = rows.map(median);
+        let [a, b, c, d, e, f] = rows.map(middle);
         println!("{bytes:>6} {a:>8.1} {b:>8.1} {c:>8.1} {d:>8.1} {e:>8.1} {f:>8.1}");
     }
     println!();
@@ -144,7 +143,7 @@ fn paced(memcached: &Memcached) {
             ];
             rows.iter_mut().zip(figures).for_each(|(row, figure)| row.push(figure));
         }
-        let [got, gateway, node, p50, share, answered] = rows.map(median);
+        let [got, gateway, node, p50, share, answered] = rows.map(middle);
         println!(
             "{rate:>10} {got:>10.0} {gateway:>8.1} {node:>6.1} {p50:>8.1} {share:>14.1} {answered:>10.0}"
         );
@@ -340,13 +339,6 @@ impl Drop for Memcached {
 }
 
 /// The middle of the figures.
-fn median(mut figures: Vec<f64>) -> f64 {
-    figures.sort_by(f64::total_cmp);
-    figures.get(figures.len() / 2).copied().unwrap_or(f64::NAN)
-}
-
-fn cpu_model() -> String {
-    let info = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
-    let line = info.lines().find_map(|l| l.strip_prefix("model name"));
-    line.map_or("unknown CPU".into(), |l| l.trim_start_matches(['\t', ' ', ':']).to_owned())
+fn middle(mut figures: Vec<f64>) -> f64 {
+    median(&mut figures).unwrap_or(f64::NAN)
 }

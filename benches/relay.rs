@@ -7,6 +7,8 @@
 //!
 //! Needs `dpdk-testpmd` (Debian: dpdk), two CPUs and some hugepages.
 
+mod support;
+
 use std::fs;
 use std::io::Write as _;
 use std::path::PathBuf;
@@ -14,6 +16,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
+use support::{machine, median};
 
 const ROUNDS: usize = 5;
 const ROUND: Duration = Duration::from_secs(3);
@@ -45,11 +48,7 @@ fn main() {
     if std::env::args().any(|a| a == "--test" || a == "--list") {
         return;
     }
-    println!(
-        "machine: {}, {} CPUs",
-        cpu_model(),
-        std::thread::available_parallelism().map_or(0, usize::from)
-    );
+    println!("{}", machine());
     println!("command: cargo bench --bench relay ({ROUNDS} rounds of {} s, medians)\n", ROUND.as_secs());
     let probe = probe();
     let mut rows: [Vec<f64>; 6] = Default::default();
@@ -83,18 +82,6 @@ fn main() {
         println!("{name:<52} {mid:>8.0} {:>8.0} {:>8.0} {beyond:>10}", row[0], row[row.len() - 1]);
     }
     println!("\n{probe}");
-}
-
-/// The middle of the figures, which it sorts.
-fn median(figures: &mut [f64]) -> Option<f64> {
-    figures.sort_by(f64::total_cmp);
-    figures.get(figures.len() / 2).copied()
-}
-
-fn cpu_model() -> String {
-    let info = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
-    let line = info.lines().find_map(|l| l.strip_prefix("model name"));
-    line.map_or("unknown CPU".into(), |l| l.trim_start_matches(['\t', ' ', ':']).to_owned())
 }
 
 /// How much of its time an otherwise idle loop loses on this machine.
