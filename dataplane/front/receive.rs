@@ -5,7 +5,7 @@ use super::peer::Peer;
 use super::reassembly::Key;
 use super::{Front, FrontDrop, PortBuf};
 use crate::host::{Fate, Sort, header};
-use crate::memcached::udp::{self, NotARequest};
+use crate::memcached::udp::{self, FrameHeader, NotARequest};
 use crate::memcached::{Command, KEY_BYTES_MAX, Limits, Parsed, Request, parse};
 use dpdk_bind::mbuf::Checksum;
 use rdma_engine::buf::{Pool, fill};
@@ -191,10 +191,9 @@ impl<B: PortBuf> Front<B> {
     fn too_large(&self, path: Path, start: B) -> Option<Datagram<B>> {
         let bytes = start.first();
         let head = *header::<UdpHeader>(bytes, 0)?;
-        let checksum = head.checksum.get() != 0;
         if head.destination_port.get() != self.port
             || self.guard.check_port(head.source_port.get()).is_err()
-            || (path.remote.is_ipv6() && !checksum)
+            || (path.remote.is_ipv6() && head.checksum.get() == 0)
         {
             return None;
         }
@@ -206,9 +205,7 @@ impl<B: PortBuf> Front<B> {
             Parsed::Request(Request { command: Command::TooLarge { .. }, .. }) => {}
             _ => return None,
         }
-        let request_id = frame_header.request_id.get();
-        let Path { mac, local, remote } = path;
-        let peer = Peer { mac, port: head.source_port.get(), request_id, local, checksum, remote };
+        let peer = peer(path, &head, &frame_header);
         let text = bytes.len() - text.len()..bytes.len();
         Some(Datagram { peer, frame: start, text })
     }
@@ -242,15 +239,21 @@ impl<B: PortBuf> Front<B> {
             NotARequest::Short => FrontDrop::ShortRequest,
             NotARequest::Fragment => FrontDrop::SplitRequest,
         })?;
-        let peer = Peer {
-            mac: path.mac,
-            port: head.source_port.get(),
-            request_id: frame_header.request_id.get(),
-            local: path.local,
-            checksum: head.checksum.get() != 0,
-            remote: path.remote,
-        };
+        let peer = peer(path, &head, &frame_header);
         let text = udp_end - text.len()..udp_end;
         Ok(Datagram { peer, frame, text })
+    }
+}
+
+/// Where the reply to a request in this datagram goes.
+#[inline]
+fn peer(path: Path, head: &UdpHeader, frame_header: &FrameHeader) -> Peer {
+    Peer {
+        mac: path.mac,
+        port: head.source_port.get(),
+        request_id: frame_header.request_id.get(),
+        local: path.local,
+        checksum: head.checksum.get() != 0,
+        remote: path.remote,
     }
 }

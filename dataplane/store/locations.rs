@@ -111,15 +111,13 @@ impl Locations {
         let period = self.period_now();
         let at = self.entry_for(hash);
         let known = &mut self.entries[at];
-        let first = !known.used || known.hash != hash || known.period != period;
-        if known.used && known.hash == hash {
-            if known.node == node && known.seq > location.seq {
-                return;
-            }
-            *known = Entry::new(hash, node, location, period, known.uses);
-        } else {
-            *known = Entry::new(hash, node, location, period, 0);
+        let is_known = known.used && known.hash == hash;
+        if is_known && known.node == node && known.seq > location.seq {
+            return;
         }
+        let first = !is_known || known.period != period;
+        let uses = if is_known { known.uses } else { 0 };
+        *known = Entry::new(hash, node, location, period, uses);
         if first {
             let batch = self.batches.get_mut(usize::from(node));
             if batch.is_none_or(|b| b.try_push(location.place).is_err()) {

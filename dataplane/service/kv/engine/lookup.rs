@@ -303,30 +303,25 @@ impl<B: Buf, C: Client> Engine<B, C> {
                 self.finish(ctx, at, Outcome::Miss);
             }
             Verdict::Other if !remembered => self.next_candidate(ctx, at),
-            Verdict::Other | Verdict::Gone | Verdict::Torn => self.overtaken(ctx, at),
+            Verdict::Other | Verdict::Gone | Verdict::Torn => self.overtaken(ctx, at, now_ms),
         }
     }
 
     /// The item was replaced. Where a mutation that was answered meanwhile has put its successor is known; otherwise the
     /// buckets lead to it.
-    fn overtaken<T, P>(&mut self, ctx: &mut Context<'_, T, P>, at: u32)
+    fn overtaken<T, P>(&mut self, ctx: &mut Context<'_, T, P>, at: u32, now_ms: u64)
     where
         T: Transport<Buf = B>,
         P: Pool<Buf = B>,
     {
-        let unix_ms = self.unix_ms(ctx.now);
         let Some(job) = self.jobs.value(at) else { return };
-        let (part, hash, seq) = (usize::from(job.part), job.probe.hash, job.item.seq);
-        let newer = seq.and_then(|seq| self.locations.newer(hash, part as u16, seq));
-        let (Some(Location { place, units, seq }), Some(job)) = (newer, self.jobs.value(at)) else {
+        let (part, hash) = (job.part, job.probe.hash);
+        let newer = job.item.seq.and_then(|seq| self.locations.newer(hash, part, seq));
+        let Some(Location { place, units, seq }) = newer else {
             self.locations.forget(hash);
             return self.once_more(ctx, at, Step::Buckets);
         };
-        job.item = Place { place, units, seq: Some(seq) };
-        let clock = self.node_of(part).clock_ms(unix_ms);
-        if let Some(job) = self.jobs.value(at) {
-            job.began_ms = clock;
-        }
+        (job.item, job.began_ms) = (Place { place, units, seq: Some(seq) }, now_ms);
         self.once_more(ctx, at, Step::Item);
     }
 

@@ -245,7 +245,7 @@ impl<B: Buf, C: Client> Engine<B, C> {
             let connected = parts.iter().any(|p| p.read.is_some() && p.membership != Membership::Unknown);
             // Meanwhile keys that change hands are refused by name, so who has not answered yet keeps no others waiting.
             let answers = is_relisting && parts.iter().all(|p| p.membership != Membership::Other);
-            self.nodes[index].is_up = joined && self.members.index(index).is_some();
+            self.nodes[index].is_up = joined && self.is_member(index);
             all &= joined || !connected || answers;
         }
         if !all {

@@ -74,14 +74,13 @@ impl<B: Buf, C: Client> Engine<B, C> {
         self.relisting.give_back(given_way);
         // Those that wait for keys to settle would wait for each other.
         self.relisting.held_until = ctx.now;
-        self.release_held(ctx);
+        self.settle(ctx);
         self.exchange(ctx);
     }
 
     /// True if the request's next command is about a key that changes hands, and it may wait for that.
     pub(super) fn has_to_wait(&self, now: Time, request: &Request<B, C>) -> bool {
-        let Some(before) = &self.relisting.before else { return false };
-        if now >= self.relisting.held_until {
+        if self.relisting.before.is_none() || now >= self.relisting.held_until {
             return false;
         }
         // A client's requests stay in their order.
@@ -90,7 +89,7 @@ impl<B: Buf, C: Client> Engine<B, C> {
         if self.relisting.held.iter().any(of_same) {
             return true;
         }
-        let moves = |key: &[u8]| before.owner(&self.owners, key) != self.members.owner(&self.owners, key);
+        let moves = |key: &[u8]| self.owner_of(key) == self.nowhere();
         let mut decoded = [0; KEY_BYTES_MAX];
         let text = &request.frame.first()[request.text.clone()];
         let Parsed::Request(parsed) = parse(text, &mut decoded, &self.limits()) else { return false };
@@ -108,17 +107,8 @@ impl<B: Buf, C: Client> Engine<B, C> {
         self.relisting.held.push_back(at);
     }
 
-    /// Goes on with requests that waited, when keys have settled or the time is over.
-    pub(super) fn release_held<T, P>(&mut self, ctx: &mut Context<'_, T, P>)
-    where
-        T: Transport<Buf = B>,
-        P: Pool<Buf = B>,
-    {
-        self.let_go(ctx.now);
-        self.settle(ctx);
-    }
-
-    /// What was held comes before anything that came later, in its order.
+    /// Lets requests that waited go on, when keys have settled or the time is over. They come before anything that came later,
+    /// in their order.
     #[inline]
     pub(super) fn let_go(&mut self, now: Time) {
         if self.relisting.held.is_empty() {

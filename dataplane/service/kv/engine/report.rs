@@ -46,7 +46,6 @@ impl<B: Buf, C: Client> Engine<B, C> {
             }
         }
         self.see_off(ctx);
-        self.release_held(ctx);
         if self.draining && self.requests.is_empty() {
             self.close(ctx);
         }
