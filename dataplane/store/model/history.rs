@@ -6,7 +6,7 @@ use std::collections::HashSet;
 
 /// One thing that happened to a key between two moments.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Kind {
+pub(crate) enum Kind {
     /// Answered with a value, or with "not found".
     Get(Option<Version>),
     Set(Version),
@@ -17,14 +17,14 @@ pub(super) enum Kind {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Event {
-    pub(super) key: Key,
-    pub(super) kind: Kind,
-    pub(super) began: u64,
+pub(crate) struct Event {
+    pub(crate) key: Key,
+    pub(crate) kind: Kind,
+    pub(crate) began: u64,
     /// None if nobody knows: it may have happened or not.
-    pub(super) ended: Option<u64>,
+    pub(crate) ended: Option<u64>,
     /// The client, and the number of the request among its requests.
-    pub(super) program: Option<(usize, u64)>,
+    pub(crate) program: Option<(usize, u64)>,
 }
 
 impl Event {
@@ -47,7 +47,7 @@ pub(super) const MOST: usize = 120;
 const PATIENCE: usize = 1_000_000;
 
 /// Tries to explain a key's events; on failure says what cannot be explained.
-pub(super) fn explain(events: &[Event]) -> Result<(), String> {
+pub(crate) fn explain(events: &[Event]) -> Result<(), String> {
     assert!(events.len() <= 128, "{} events of one key", events.len());
     let before: Vec<u128> = events
         .iter()

@@ -14,7 +14,7 @@
 //! the model by that. Time is the number of a step.
 
 mod gateway;
-mod history;
+pub(crate) mod history;
 mod memory;
 mod node;
 mod rules;

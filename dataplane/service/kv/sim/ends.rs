@@ -128,9 +128,13 @@ pub struct NodeEnd {
 }
 
 /// Requests are numbered; twenty in a row are a client's.
+pub(super) fn client_of(request: u32) -> u64 {
+    u64::from(request / 20)
+}
+
 impl Client for u32 {
     fn flow(&self) -> u64 {
-        u64::from(*self / 20).wrapping_mul(0x9E37_79B9_7F4A_7C15)
+        client_of(*self).wrapping_mul(0x9E37_79B9_7F4A_7C15)
     }
 }
 

@@ -3,6 +3,7 @@
 
 mod cluster;
 mod ends;
+mod history;
 mod race;
 mod torn;
 

@@ -1,7 +1,9 @@
 //! Readers against writers, evictions, expiry and restarts, with READs that linger and tear: every value says which key it
-//! belongs to, which mutation wrote it, and whether it is whole; what a client was told is held against what it may see.
+//! belongs to, which mutation wrote it, and whether it is whole; what clients were told has to be linearizable, key by key.
 
 use super::cluster::{Cluster, Setup};
+use super::ends::client_of;
+use super::history::{Event, History, Kind};
 use rdma_engine::sim::Rng;
 use std::collections::HashMap;
 
@@ -26,30 +28,34 @@ fn read_value(bytes: &[u8]) -> (u32, u64) {
     (key, version)
 }
 
-/// What is known of a key. Versions only grow, as every mutation of it is made here.
-#[derive(Default)]
-struct Known {
-    /// The last mutation that was begun.
-    begun: u64,
-    /// The newest that somebody was told of, by an acknowledgement or by seeing it.
-    told: u64,
+/// Mutations of a key under way at most.
+const MUTATIONS: usize = 3;
+
+/// The version in a reply to a GET, which has to be whole and the key's.
+fn told_version(key: u32, reply: &[u8]) -> u64 {
+    let at = reply.windows(2).position(|w| w == b"\r\n").expect("a line") + 2;
+    let head = String::from_utf8_lossy(&reply[..at]).into_owned();
+    assert!(head.starts_with(&format!("VALUE key{key} 0 ")), "{head}");
+    let body = reply[at..].strip_suffix(b"\r\nEND\r\n").expect("an end");
+    let (of, version) = read_value(body);
+    assert_eq!(of, key, "a foreign value");
+    version
 }
 
-enum Asked {
-    Get { key: u32, told: u64 },
-    Set { key: u32, version: u64 },
-    Delete { key: u32, version: u64 },
-}
-
-/// Clients that know what they may see.
+/// Clients that remember what they asked and were told.
 pub struct Race {
     /// What they talk to.
     pub cluster: Cluster,
     /// Random choices.
     pub rng: Rng,
-    known: HashMap<u32, Known>,
-    asked: HashMap<u32, Asked>,
+    /// Mutations of each key that were asked for: the last one's version.
+    versions: HashMap<u32, u64>,
+    /// Requests under way, by their number.
+    asked: HashMap<u32, Event>,
     next: u32,
+    history: History,
+    /// The last moment.
+    moment: u64,
     /// GETs answered.
     pub gets: u64,
     /// Of these, with a value.
@@ -68,9 +74,11 @@ impl Race {
         Race {
             cluster,
             rng,
-            known: HashMap::new(),
+            versions: HashMap::new(),
             asked: HashMap::new(),
             next: 0,
+            history: History::default(),
+            moment: 0,
             gets: 0,
             hits: 0,
             errors: 0,
@@ -83,35 +91,27 @@ impl Race {
     fn ask(&mut self) {
         let gateway = self.rng.below(self.cluster.gateways.len() as u64) as usize;
         let key = self.rng.below(self.keys).min(self.rng.below(self.keys)) as u32;
-        let known = self.known.entry(key).or_default();
-        let client = self.next;
-        self.next += 1;
-        let (asked, text) = match self.rng.below(10) {
-            0..7 => (Asked::Get { key, told: known.told }, format!("get key{key}\r\n").into_bytes()),
+        let mutating = |e: &&Event| e.key == key && !matches!(e.kind, Kind::Get(_));
+        let mutations = self.asked.values().filter(mutating).count();
+        let version = self.versions.entry(key).or_default();
+        let (kind, text) = match self.rng.below(10) {
+            0..7 => (Kind::Get(None), format!("get key{key}\r\n").into_bytes()),
+            _ if mutations == MUTATIONS => return,
             7..9 => {
-                known.begun += 1;
-                let version = known.begun;
-                let value = value(key, version, self.rng.below(self.largest) as usize);
+                *version += 1;
+                let value = value(key, *version, self.rng.below(self.largest) as usize);
                 let head = format!("set key{key} 0 0 {}\r\n", value.len());
-                (Asked::Set { key, version }, [head.as_bytes(), &value, b"\r\n"].concat())
+                (Kind::Set(*version), [head.as_bytes(), &value, b"\r\n"].concat())
             }
-            _ => {
-                known.begun += 1;
-                let version = known.begun;
-                (Asked::Delete { key, version }, format!("delete key{key}\r\n").into_bytes())
-            }
+            _ => (Kind::Delete, format!("delete key{key}\r\n").into_bytes()),
         };
-        // Several mutations of a key under way at several gateways have no order that the test could know.
-        let mutating = |a: &Asked| !matches!(a, Asked::Get { .. });
-        let of = |a: &Asked| match a {
-            Asked::Get { key, .. } | Asked::Set { key, .. } | Asked::Delete { key, .. } => *key,
-        };
-        if mutating(&asked) && self.asked.values().any(|a| mutating(a) && of(a) == key) {
-            self.known.entry(key).or_default().begun -= 1;
-            return;
-        }
-        self.asked.insert(client, asked);
-        self.cluster.ask(gateway, client, &text);
+        let number = self.next;
+        self.next += 1;
+        self.moment += 1;
+        // A client is one of a gateway.
+        let client = (gateway as u64) << 32 | client_of(number);
+        self.asked.insert(number, Event { key, kind, began: self.moment, ended: None, client });
+        self.cluster.ask(gateway, number, &text);
     }
 
     /// Takes the replies that are there.
@@ -124,46 +124,30 @@ impl Race {
         }
     }
 
-    fn check(&mut self, asked: Asked, reply: &[u8]) {
-        match asked {
-            Asked::Get { key, told } => {
+    fn check(&mut self, mut event: Event, reply: &[u8]) {
+        self.moment += 1;
+        let (is_error, key) = (reply.starts_with(b"SERVER_ERROR"), event.key);
+        self.errors += u64::from(is_error);
+        event.ended = Some(self.moment).filter(|_| !is_error);
+        match &mut event.kind {
+            Kind::Get(told) => {
                 self.gets += 1;
-                let known = self.known.entry(key).or_default();
-                if reply == b"END\r\n" || reply.starts_with(b"SERVER_ERROR") {
-                    self.errors += u64::from(reply[0] == b'S');
+                if is_error {
                     return;
                 }
-                let at = reply.windows(2).position(|w| w == b"\r\n").expect("a line") + 2;
-                let head = String::from_utf8_lossy(&reply[..at]).into_owned();
-                assert!(head.starts_with(&format!("VALUE key{key} 0 ")), "{head}");
-                let body = reply[at..].strip_suffix(b"\r\nEND\r\n").expect("an end");
-                let (of, version) = read_value(body);
-                assert_eq!(of, key, "a foreign value");
-                assert!(
-                    version >= told,
-                    "key {key}: version {version}, but {told} was told before it was asked"
-                );
-                assert!(version <= known.begun);
-                known.told = known.told.max(version);
-                self.hits += 1;
+                *told = (reply != b"END\r\n").then(|| told_version(key, reply));
+                self.hits += u64::from(told.is_some());
             }
-            Asked::Set { key, version } => {
-                if reply == b"STORED\r\n" {
-                    let known = self.known.entry(key).or_default();
-                    known.told = known.told.max(version);
-                } else {
-                    self.errors += 1;
-                    assert!(reply.starts_with(b"SERVER_ERROR"), "{}", String::from_utf8_lossy(reply));
-                }
-            }
-            Asked::Delete { key, version } => {
-                if !reply.starts_with(b"SERVER_ERROR") {
-                    assert!(reply == b"DELETED\r\n" || reply == b"NOT_FOUND\r\n");
-                    // Whatever is seen from now on was set later.
-                    let known = self.known.entry(key).or_default();
-                    known.told = known.told.max(version);
-                }
-            }
+            Kind::Set(_) => assert!(is_error || reply == b"STORED\r\n", "{}", String::from_utf8_lossy(reply)),
+            Kind::Delete => assert!(is_error || reply == b"DELETED\r\n" || reply == b"NOT_FOUND\r\n"),
+        }
+        self.history.push(event);
+    }
+
+    /// Looks for an order of everything that was asked and answered.
+    fn explain(&self) {
+        if let Err(why) = self.history.check() {
+            panic!("no order explains what happened: {why}");
         }
     }
 
@@ -196,6 +180,7 @@ impl Race {
             self.hear();
         }
         assert!(quiet(self), "{} requests without an answer", self.asked.len());
+        self.explain();
     }
 }
 

@@ -1,0 +1,220 @@
+//! What clients of a race asked and were told, and whether one order of it explains everything: linearizability, per key.
+//!
+//! No two mutations of a key write the same value, so no search is needed (Gibbons and Korach, "Testing Shared Memories",
+//! 1997): a value's operations, its SET and the GETs that returned it, span a zone between the first end and the last begin
+//! among them. If the first end comes first, the value was certainly there from then to the last begin: such zones of a key
+//! must not overlap. Otherwise all of them may have happened in one moment between the last begin and the first end, and some
+//! such moment must be outside of every zone of the first kind. A key may be lost at any moment (eviction, restart, another
+//! owner), so being told of nothing is a zone of its own: what was seen before must not come back after it.
+
+use std::collections::HashMap;
+
+/// What was asked, and of a GET what was told.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Kind {
+    /// Answered with the value of a version, or with nothing.
+    Get(Option<u64>),
+    /// Writes a version of its own.
+    Set(u64),
+    /// Leaves nothing.
+    Delete,
+}
+
+/// One request, between two moments.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Event {
+    /// The key.
+    pub key: u32,
+    /// What it was.
+    pub kind: Kind,
+    /// When it was asked.
+    pub began: u64,
+    /// When it was answered; `None` if the answer leaves open whether it happened.
+    pub ended: Option<u64>,
+    /// Who asked: requests of a client on a key happen in their order, GETs among themselves in any.
+    pub client: u64,
+}
+
+/// All that happened in a race. No two of its moments are the same; where a client's order makes two the same below, what
+/// ends comes first.
+#[derive(Debug, Default)]
+pub struct History {
+    keys: HashMap<u32, Vec<Event>>,
+}
+
+/// Operations of one value, or of none.
+#[derive(Clone, Copy, Debug)]
+struct Zone {
+    version: Option<u64>,
+    /// First end among them.
+    end: u64,
+    /// Last begin among them.
+    begin: u64,
+}
+
+impl History {
+    /// Something was asked and answered.
+    pub fn push(&mut self, event: Event) {
+        self.keys.entry(event.key).or_default().push(event);
+    }
+
+    /// Looks for an order of each key's events.
+    ///
+    /// # Errors
+    /// What cannot be explained.
+    pub fn check(&self) -> Result<(), String> {
+        self.keys
+            .iter()
+            .try_for_each(|(key, events)| explain(events).map_err(|why| format!("key {key}: {why}")))
+    }
+}
+
+/// Looks for an order of one key's events.
+fn explain(events: &[Event]) -> Result<(), String> {
+    let mut events = events.to_vec();
+    keep_program_order(&mut events);
+    let (mut present, mut moments) = zones(&events)?;
+    present.sort_by_key(|z| z.end);
+    if let Some(pair) = present.windows(2).find(|pair| pair[1].end <= pair[0].begin) {
+        return Err(format!("both values were there at one moment: {:?} and {:?}", pair[0], pair[1]));
+    }
+    moments.sort_by_key(|z| z.begin);
+    for moment in &moments {
+        let before = present.partition_point(|z| z.end <= moment.begin);
+        if let Some(around) = before.checked_sub(1).map(|at| &present[at]).filter(|z| moment.end <= z.begin) {
+            return Err(format!("{moment:?} cannot have been while {around:?} was there"));
+        }
+    }
+    Ok(())
+}
+
+/// What a client asked before begins later ones not before it has ended.
+fn keep_program_order(events: &mut [Event]) {
+    events.sort_by_key(|e| e.began);
+    // By client: the last end among its mutations, and among all its requests.
+    let mut last: HashMap<u64, (u64, u64)> = HashMap::new();
+    for event in events {
+        let (mutations, all) = last.entry(event.client).or_default();
+        let reads = matches!(event.kind, Kind::Get(_));
+        event.began = event.began.max(if reads { *mutations } else { *all });
+        if let Some(ended) = event.ended {
+            *all = ended.max(*all);
+            *mutations = if reads { *mutations } else { ended.max(*mutations) };
+        }
+    }
+}
+
+/// Zones in which a value was certainly there, and those that may have been one moment.
+fn zones(events: &[Event]) -> Result<(Vec<Zone>, Vec<Zone>), String> {
+    let (mut values, mut moments) = (HashMap::<u64, Zone>::new(), Vec::new());
+    for event in events {
+        let end = event.ended.unwrap_or(u64::MAX);
+        let version = match event.kind {
+            Kind::Get(version) => version,
+            Kind::Set(version) => Some(version),
+            Kind::Delete => None,
+        };
+        match version {
+            Some(v) => {
+                let zone = values.entry(v).or_insert(Zone { version, end, begin: event.began });
+                zone.end = zone.end.min(end);
+                zone.begin = zone.begin.max(event.began);
+            }
+            None if event.ended.is_some() => moments.push(Zone { version, end, begin: event.began }),
+            None => {}
+        }
+    }
+    for event in events {
+        if let Kind::Set(v) = event.kind
+            && let Some(zone) = values.get(&v)
+            && zone.end < event.began
+        {
+            return Err(format!("version {v} was seen at {} and asked for at {}", zone.end, event.began));
+        }
+    }
+    // What nobody saw and may not have happened explains itself.
+    let seen = values.into_values().filter(|z| z.end < u64::MAX);
+    let (present, single): (Vec<_>, Vec<_>) = seen.partition(|z| z.end < z.begin);
+    moments.extend(single);
+    Ok((present, moments))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::model::history::{Event as Found, Kind as Was, explain as search};
+    use proptest::prelude::*;
+
+    fn event(kind: Kind, began: u64, ended: u64) -> Event {
+        Event { key: 0, kind, began, ended: Some(ended), client: began }
+    }
+
+    #[test]
+    fn a_value_that_went_does_not_come_back() {
+        let set = event(Kind::Set(1), 0, 1);
+        let (there, gone, back) =
+            (event(Kind::Get(Some(1)), 2, 3), event(Kind::Get(None), 4, 5), event(Kind::Get(Some(1)), 6, 7));
+        assert_eq!(explain(&[set, there, gone]), Ok(()));
+        assert!(explain(&[set, gone, back]).is_err());
+        assert_eq!(explain(&[set, event(Kind::Get(None), 4, 8), back]), Ok(()), "it may have been last");
+    }
+
+    #[test]
+    fn a_client_sees_what_it_asked_before() {
+        let (mut set, mut get) = (event(Kind::Set(1), 0, 10), event(Kind::Get(None), 1, 12));
+        assert_eq!(explain(&[set, get, event(Kind::Get(Some(1)), 20, 21)]), Ok(()));
+        (set.client, get.client) = (3, 3);
+        assert!(explain(&[set, get, event(Kind::Get(Some(1)), 20, 21)]).is_err());
+    }
+
+    /// Of a few requests, the versions that are written counted on.
+    fn histories() -> impl Strategy<Value = Vec<Event>> {
+        let one = (0..4u8, 0..5u64, 0..40u64, 1..12u64, any::<bool>(), 0..4u64);
+        prop::collection::vec(one, 1..9).prop_map(|list| {
+            let mut sets = 0;
+            let events = list.into_iter().enumerate().map(|(i, (what, seen, began, took, known, client))| {
+                let kind = match what {
+                    0 => {
+                        sets += 1;
+                        Kind::Set(sets)
+                    }
+                    1 => Kind::Delete,
+                    _ => Kind::Get(Some(seen).filter(|v| *v > 0)),
+                };
+                let known = known || matches!(kind, Kind::Get(_));
+                // Moments differ.
+                let at = |time: u64| time * 10 + i as u64;
+                Event { key: 0, kind, began: at(began), ended: known.then(|| at(began + took)), client }
+            });
+            events.collect()
+        })
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(3000))]
+
+        /// Zones and a search through all orders say the same. Clients are each their own here: the search knows program
+        /// order as an order of moments, not of ends.
+        #[test]
+        fn zones_find_what_a_search_finds(mut events in histories()) {
+            let written: Vec<u64> =
+                events.iter().filter_map(|e| if let Kind::Set(v) = e.kind { Some(v) } else { None }).collect();
+            events.retain(|e| !matches!(e.kind, Kind::Get(Some(v)) if !written.contains(&v)));
+            events.iter_mut().zip(100..).for_each(|(e, client)| e.client = client);
+            let mut found: Vec<Found> = Vec::new();
+            for e in &events {
+                let kind = match e.kind {
+                    Kind::Get(version) => Was::Get(version.map(|v| v as u32)),
+                    Kind::Set(version) => Was::Set(version as u32),
+                    Kind::Delete => Was::Remove,
+                };
+                found.push(Found { key: 0, kind, began: e.began, ended: e.ended, program: None });
+                if e.kind == Kind::Get(None) {
+                    // It may be lost at any moment.
+                    found.push(Found { key: 0, kind: Was::Remove, began: 0, ended: None, program: None });
+                }
+            }
+            prop_assert_eq!(explain(&events).is_ok(), search(&found).is_ok(), "{:?}", explain(&events));
+        }
+    }
+}
