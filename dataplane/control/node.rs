@@ -259,6 +259,7 @@ impl<'d, D: Endpoint> NodeControl<'d, D> {
                 self.note_down(now, link, qpn, end);
             }
             Report::Finished | Report::Relisted(_) => {}
+            Report::ListConflict { node, ours, theirs } => self.note_list_conflict(node, ours, theirs),
             Report::Drained => self.drained[worker] = true,
         }
     }

@@ -8,7 +8,7 @@ use crate::service::kv::members::Members;
 use crate::worker::Order;
 use rdma_engine::cm::GoodbyeReason;
 use rdma_engine::types::Time;
-use tracing::info;
+use tracing::{info, warn};
 
 /// How long a new list waits for the new nodes. Those that are not there by then are down like any other.
 const MEET_NS: u64 = 1_000_000_000;
@@ -76,6 +76,23 @@ impl<D: Endpoint> NodeControl<'_, D> {
         for worker in 0..self.workers() {
             self.order(worker, Order::Relist(Box::new(members.clone())));
         }
+    }
+
+    /// A worker found that a memory node serves another list than ours; others find it as well.
+    pub(super) fn note_list_conflict(&mut self, at: usize, ours: u64, theirs: u64) {
+        let node = &self.settings.name;
+        let Some(link) = self.links.get_mut(at) else { return };
+        let Some(name) = link.listed.as_deref().filter(|_| link.list_conflict != Some((ours, theirs))) else {
+            return;
+        };
+        if theirs > ours {
+            warn!(%node, "memory node {name} serves list {theirs}, and this gateway has list {ours}: no keys are served until it has the newer one: set nodes and generation = {theirs} as at the other gateways, and send SIGHUP");
+        } else if theirs == ours {
+            warn!(%node, "memory node {name} serves another list with the number {ours}: no keys are served until all gateways have the same: set the right nodes and generation = {} at each, and send SIGHUP", ours + 1);
+        } else {
+            warn!(%node, "memory node {name} serves list {theirs} and does not take list {ours} yet: it is asked again");
+        }
+        link.list_conflict = Some((ours, theirs));
     }
 
     /// Lets a node go that has left: its queue pairs when the workers have given them up, then its connection.

@@ -190,6 +190,15 @@ impl<B: PortBuf> AnyService<B> {
         }
     }
 
+    /// A memory node that serves another list than ours, once when it is found out: its place, and the
+    /// numbers of our list and its.
+    pub fn list_conflict(&mut self) -> Option<(usize, u64, u64)> {
+        match self {
+            AnyService::Kv(gateway) => gateway.list_conflict(),
+            _ => None,
+        }
+    }
+
     /// The queue pair that was taken down last on this path is destroyed: the peer's READs cannot reach us by it.
     pub fn released(&mut self, path: PathIndex) {
         if let AnyService::Memory(node) = self {

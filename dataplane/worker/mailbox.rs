@@ -116,6 +116,15 @@ pub enum Report<Q> {
     },
     /// A list of memory nodes that is not used any more.
     Relisted(Box<Members>),
+    /// A memory node serves another list of nodes than ours.
+    ListConflict {
+        /// Which one, by its place.
+        node: usize,
+        /// Number of our list.
+        ours: u64,
+        /// Number of its list.
+        theirs: u64,
+    },
     /// The service has done all that it was there for.
     Finished,
     /// The drain is done.

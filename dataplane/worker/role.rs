@@ -229,6 +229,9 @@ impl<T: WorkerTransport> RoleLoop<T> {
         while let Some(list) = self.role.service.used_list() {
             self.unsaid.push_back(Report::Relisted(list));
         }
+        while let Some((node, ours, theirs)) = self.role.service.list_conflict() {
+            self.unsaid.push_back(Report::ListConflict { node, ours, theirs });
+        }
         while let Some(report) = self.unsaid.pop_front() {
             if let Err(back) = self.role.mailbox.tell(report) {
                 self.unsaid.push_front(back);

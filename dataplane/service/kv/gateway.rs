@@ -59,6 +59,12 @@ impl<B: PortBuf> Gateway<B> {
         self.engine.used_list()
     }
 
+    /// A memory node that serves another list than ours, once when it is found out: its place, and the
+    /// numbers of our list and its.
+    pub fn list_conflict(&mut self) -> Option<(usize, u64, u64)> {
+        self.engine.list_conflict()
+    }
+
     /// Memory nodes that take operations.
     pub fn nodes_up(&self) -> usize {
         self.engine.nodes_up()

@@ -244,7 +244,7 @@ impl<B: Buf, C: Client> Engine<B, C> {
                 return self.finish(ctx, at, Outcome::Answer(answer));
             }
             AnswerKind::Stale | AnswerKind::OtherMembership => {
-                self.lost_membership(usize::from(part));
+                self.lost_membership(usize::from(part), header.generation.get());
                 Failure::Membership
             }
             AnswerKind::Malformed => Failure::Refused,

@@ -116,6 +116,31 @@ impl Part {
     }
 }
 
+/// Numbers of our list and of the one that a node was found to serve instead.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum OtherList {
+    None,
+    /// Nobody has been told yet.
+    News(u64, u64),
+    Known(u64, u64),
+}
+
+impl OtherList {
+    /// The node said so.
+    pub(super) fn hear(&mut self, ours: u64, theirs: u64) {
+        if *self != OtherList::Known(ours, theirs) {
+            *self = OtherList::News(ours, theirs);
+        }
+    }
+
+    /// What nobody has been told yet.
+    pub(super) fn news(&mut self) -> Option<(u64, u64)> {
+        let OtherList::News(ours, theirs) = *self else { return None };
+        *self = OtherList::Known(ours, theirs);
+        Some((ours, theirs))
+    }
+}
+
 /// A memory node.
 #[derive(Debug)]
 pub(super) struct NodeState {
@@ -127,11 +152,19 @@ pub(super) struct NodeState {
     pub(super) is_up: bool,
     /// It is not in the list any more, and is being told.
     pub(super) leaves: bool,
+    pub(super) other_list: OtherList,
 }
 
 impl NodeState {
     pub(super) fn new() -> Self {
-        NodeState { node: None, clock_ahead_ms: 0, clock_at: Time(0), is_up: false, leaves: false }
+        NodeState {
+            node: None,
+            clock_ahead_ms: 0,
+            clock_at: Time(0),
+            is_up: false,
+            leaves: false,
+            other_list: OtherList::None,
+        }
     }
 
     /// Takes what the node says its clock is. What arrives is late, never early, so the largest difference is the best; it

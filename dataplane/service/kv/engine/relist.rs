@@ -1,6 +1,7 @@
 //! Another list of memory nodes takes the place of the present one while requests go on.
 //!
-//! 1. No request is begun any more; those under way end. Nothing is left then that was meant for an owner by the old list.
+//! 1. No request is begun any more; those under way end. Nothing is left then that was meant for an owner by the old list. A
+//!    node that keeps requests from ending for too long loses its connection, which ends them.
 //! 2. The list is exchanged, and every connected node is told, those that leave as well. Keys whose owner stays the same are
 //!    served at once: what is asked of that node comes after what it was told.
 //! 3. Requests for keys that change hands wait until every connected node has answered, for a while: a node answers when no
@@ -8,6 +9,7 @@
 //! 4. Queue pairs to nodes that have left are given up.
 
 use super::Engine;
+use super::job::Step;
 use super::parts::{Membership as Standing, PathState};
 use super::request::{Client, Request};
 use crate::flow::PathIndex;
@@ -24,11 +26,16 @@ use std::collections::VecDeque;
 /// Longest time that requests wait for keys that change hands. Nanoseconds.
 const HOLD_NS: u64 = 500_000_000;
 
+/// How long requests under way may keep a list waiting: longer than a node lets a call wait for a place. Nanoseconds.
+const PATIENCE_NS: u64 = 300_000_000;
+
 /// Lists that come and go.
 #[derive(Debug)]
 pub(super) struct Relisting {
     /// The next one, until nothing is under way any more.
     pub(super) coming: Option<Box<Members>>,
+    /// When what is under way is given up for it.
+    coming_until: Time,
     /// The one before, until every connected node serves the present one.
     pub(super) before: Option<Box<Members>>,
     /// Number of the list before the present one; 0 without.
@@ -46,6 +53,7 @@ impl Relisting {
     pub(super) fn new(requests: usize) -> Self {
         Relisting {
             coming: None,
+            coming_until: Time(0),
             before: None,
             generation_before: 0,
             held: VecDeque::with_capacity(requests),
@@ -71,6 +79,9 @@ impl<B: Buf, C: Client> Engine<B, C> {
         P: Pool<Buf = B>,
     {
         let given_way = self.relisting.coming.replace(members);
+        if given_way.is_none() {
+            self.relisting.coming_until = ctx.now.after_ns(PATIENCE_NS);
+        }
         self.relisting.give_back(given_way);
         // Those that wait for keys to settle would wait for each other.
         self.relisting.held_until = ctx.now;
@@ -155,6 +166,29 @@ impl<B: Buf, C: Client> Engine<B, C> {
     /// True if the node at this place has a share of the keys.
     pub(super) fn is_member(&self, node: usize) -> bool {
         self.members.index(node).is_some()
+    }
+
+    /// Gives up connections whose nodes have kept a list waiting for too long, and with them what is under way there.
+    pub(super) fn hurry<T, P>(&mut self, ctx: &mut Context<'_, T, P>)
+    where
+        T: Transport<Buf = B>,
+        P: Pool<Buf = B>,
+    {
+        if self.relisting.coming.is_none() || ctx.now < self.relisting.coming_until {
+            return;
+        }
+        self.relisting.coming_until = ctx.now.after_ns(PATIENCE_NS);
+        for at in 0..self.jobs.capacity() {
+            let Some(job) = self.jobs.value(at) else { continue };
+            let part = &self.parts[usize::from(job.part)];
+            let slow = match job.step {
+                Step::Reading => part.read,
+                Step::Asked => part.call,
+                Step::Ordered | Step::Item | Step::Buckets | Step::Ask | Step::Done => continue,
+            };
+            self.path_failed(ctx, slow, PathEnd::Told);
+        }
+        self.settle(ctx);
     }
 
     /// Exchanges the lists, if one is coming and nothing is under way.

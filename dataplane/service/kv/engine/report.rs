@@ -2,7 +2,7 @@
 
 use super::Engine;
 use super::calls::{JOIN, REPORT};
-use super::parts::{Membership as Standing, PathState};
+use super::parts::{Membership as Standing, OtherList, PathState};
 use super::request::Client;
 use crate::flow::PathIndex;
 use crate::service::Context;
@@ -34,6 +34,7 @@ impl<B: Buf, C: Client> Engine<B, C> {
         for at in 0..self.paths.len() {
             self.post_owed(ctx, at);
         }
+        self.hurry(ctx);
         self.exchange(ctx);
         for part in 0..self.parts.len() {
             match self.parts[part].membership {
@@ -104,13 +105,30 @@ impl<B: Buf, C: Client> Engine<B, C> {
         let ours = kind == AnswerKind::Done && header.generation.get() == self.members.generation;
         self.parts[part].membership = if ours { Standing::Ours } else { Standing::Other };
         ctx.tally.add(Counter::KvMembershipRefused, u64::from(!ours));
+        let (generation, node) = (self.members.generation, self.node_of(part));
+        if ours {
+            node.other_list = OtherList::None;
+        } else {
+            node.other_list.hear(generation, header.generation.get());
+        }
         self.note_up();
     }
 
-    /// A node serves another membership.
-    pub(super) fn lost_membership(&mut self, part: usize) {
+    /// A node serves another membership, with this number.
+    pub(super) fn lost_membership(&mut self, part: usize, generation: u64) {
         self.parts[part].membership = Standing::Other;
+        let ours = self.members.generation;
+        self.node_of(part).other_list.hear(ours, generation);
         self.note_up();
+    }
+
+    /// A node that serves another list of nodes than ours, once when it is found out: its place, and the
+    /// numbers of our list and its.
+    pub fn list_conflict(&mut self) -> Option<(usize, u64, u64)> {
+        self.nodes.iter_mut().enumerate().find_map(|(at, node)| {
+            let (ours, theirs) = node.other_list.news()?;
+            Some((at, ours, theirs))
+        })
     }
 
     /// Tells a node of hits and of the oldest lookup.

@@ -11,7 +11,7 @@ use std::collections::HashMap;
 
 /// What was asked, and of a GET what was told.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Kind {
+pub(super) enum Kind {
     /// Answered with the value of a version, or with nothing.
     Get(Option<u64>),
     /// Writes a version of its own.
@@ -22,28 +22,28 @@ pub enum Kind {
 
 /// One request, between two moments.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Event {
+pub(super) struct Event {
     /// The key.
-    pub key: u32,
+    pub(super) key: u32,
     /// What it was.
-    pub kind: Kind,
+    pub(super) kind: Kind,
     /// When it was asked.
-    pub began: u64,
+    pub(super) began: u64,
     /// When it was answered; `None` if the answer leaves open whether it happened.
-    pub ended: Option<u64>,
+    pub(super) ended: Option<u64>,
     /// Who asked: requests of a client on a key happen in their order, GETs among themselves in any.
-    pub client: u64,
+    pub(super) client: u64,
 }
 
 /// All that happened in a race. No two of its moments are the same; where a client's order makes two the same below, what
 /// ends comes first.
 #[derive(Debug, Default)]
-pub struct History {
+pub(super) struct History {
     keys: HashMap<u32, Vec<Event>>,
 }
 
 /// Operations of one value, or of none.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy)]
 struct Zone {
     version: Option<u64>,
     /// First end among them.
@@ -52,9 +52,19 @@ struct Zone {
     begin: u64,
 }
 
+impl std::fmt::Display for Zone {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self.version {
+            Some(version) => write!(f, "version {version}")?,
+            None => f.write_str("nothing")?,
+        }
+        write!(f, " (first end {}, last begin {})", self.end, self.begin)
+    }
+}
+
 impl History {
     /// Something was asked and answered.
-    pub fn push(&mut self, event: Event) {
+    pub(super) fn push(&mut self, event: Event) {
         self.keys.entry(event.key).or_default().push(event);
     }
 
@@ -62,7 +72,7 @@ impl History {
     ///
     /// # Errors
     /// What cannot be explained.
-    pub fn check(&self) -> Result<(), String> {
+    pub(super) fn check(&self) -> Result<(), String> {
         self.keys
             .iter()
             .try_for_each(|(key, events)| explain(events).map_err(|why| format!("key {key}: {why}")))
@@ -76,13 +86,13 @@ fn explain(events: &[Event]) -> Result<(), String> {
     let (mut present, mut moments) = zones(&events)?;
     present.sort_by_key(|z| z.end);
     if let Some(pair) = present.windows(2).find(|pair| pair[1].end <= pair[0].begin) {
-        return Err(format!("both values were there at one moment: {:?} and {:?}", pair[0], pair[1]));
+        return Err(format!("both were there at one moment: {} and {}", pair[0], pair[1]));
     }
     moments.sort_by_key(|z| z.begin);
     for moment in &moments {
         let before = present.partition_point(|z| z.end <= moment.begin);
         if let Some(around) = before.checked_sub(1).map(|at| &present[at]).filter(|z| moment.end <= z.begin) {
-            return Err(format!("{moment:?} cannot have been while {around:?} was there"));
+            return Err(format!("{moment} cannot have been while {around} was there"));
         }
     }
     Ok(())

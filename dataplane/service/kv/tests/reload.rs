@@ -2,6 +2,7 @@
 
 use crate::service::kv::sim::{Cluster, Race, Relists, Setup};
 use crate::stats::Counter;
+use rdma_engine::buf::Pool;
 
 const KEYS: usize = 300;
 
@@ -117,6 +118,89 @@ fn lists_may_follow_each_other_faster_than_they_are_taken() {
     assert!(left < KEYS * 2 / 3, "{left}");
     fill(&mut c, "z");
     assert_eq!(present(&mut c, "z").len(), KEYS);
+    c.close();
+}
+
+#[test]
+fn a_node_that_does_not_answer_keeps_a_list_waiting_for_a_while_only() {
+    let mut c = Cluster::new(Setup { nodes: 2, ..Setup::default() });
+    fill(&mut c, "x");
+    c.nodes[1].is_dead = true;
+    for n in 0..12 {
+        c.ask(0, n, format!("set k{n} 0 0 1\r\ny\r\n").as_bytes());
+    }
+    c.turns(100);
+    let at_once = c.gateways[0].replies.len();
+    assert!((1..12).contains(&at_once), "{at_once} keys of 12 at the node that answers");
+    c.relist(0, 2, &[0]);
+    assert!(c.all_up(), "the list is not taken");
+    assert!(c.until(|c| c.gateways[0].replies.len() == 12));
+    let lost = |(_, reply): &&(u32, Vec<u8>)| reply.starts_with(b"SERVER_ERROR memory node lost");
+    assert_eq!(c.gateways[0].replies.iter().filter(lost).count(), 12 - at_once);
+    c.gateways[0].replies.clear();
+    assert_eq!(c.say(0, "set k1 0 0 1\r\nz\r\n"), "STORED\r\n");
+    c.nodes[1].is_dead = false;
+    c.fail_node_end(1, 0);
+    c.close();
+}
+
+#[test]
+fn requests_that_waited_for_keys_come_before_later_ones() {
+    let mut c = Cluster::new(Setup { nodes: 2, nodes_max: 3, ..Setup::default() });
+    let new = c.add_node();
+    fill(&mut c, "x");
+    c.relist(0, 2, &[0, 1, new]);
+    for n in 0..40 {
+        c.ask(0, 1, format!("set k{n} 0 0 1\r\na\r\n").as_bytes());
+    }
+    assert!(c.until(|c| c.gateways[0].engine.is_settled()));
+    for n in 0..40 {
+        c.ask(0, 1, format!("set k{n} 0 0 1\r\nb\r\n").as_bytes());
+    }
+    assert!(c.until(|c| c.gateways[0].replies.len() == 80));
+    c.gateways[0].replies.clear();
+    for n in 0..40 {
+        assert_eq!(c.say(0, &format!("get k{n}\r\n")), format!("VALUE k{n} 0 1\r\nb\r\nEND\r\n"));
+    }
+    c.close();
+}
+
+#[test]
+fn a_node_that_leaves_is_told_even_if_there_is_no_buffer_at_first() {
+    let mut c = Cluster::new(Setup { nodes: 2, ..Setup::default() });
+    let frames = c.gateways[0].end.pools.frames.clone();
+    let taken: Vec<_> = std::iter::from_fn(|| frames.alloc()).collect();
+    c.relist(0, 2, &[0]);
+    c.turns(20);
+    assert_eq!(c.nodes[1].workers[0].node.writer().generation(), 1);
+    drop(taken);
+    assert!(c.until(|c| c.has_left(1)), "{:?}", c.downs());
+    assert_eq!(c.nodes[1].workers[0].node.writer().generation(), 2);
+    c.fail_node_end(1, 0);
+    c.close();
+}
+
+#[test]
+fn a_gateway_says_once_that_a_node_serves_another_list() {
+    let mut c = Cluster::new(Setup { nodes: 2, gateways: 2, ..Setup::default() });
+    c.relist(0, 5, &[0]);
+    assert!(c.until(|c| c.gateways[0].engine.is_settled()));
+    assert_eq!(c.say(1, "set k1 0 0 1\r\ny\r\n"), "SERVER_ERROR memory node serves another membership\r\n");
+    c.turns(50_000);
+    // The one that left that list is asked by this gateway, and tells it.
+    assert_eq!(c.gateways[1].engine.list_conflict(), Some((1, 1, 5)));
+    assert_eq!(c.gateways[1].engine.list_conflict(), None);
+    c.turns(50_000);
+    assert_eq!(c.gateways[1].engine.list_conflict(), None);
+    // The same number with other nodes, and back in order with the next one.
+    c.relist(1, 5, &[0, 1]);
+    c.turns(50_000);
+    let found: Vec<_> = std::iter::from_fn(|| c.gateways[1].engine.list_conflict()).collect();
+    assert!(found.contains(&(0, 5, 5)), "{found:?}");
+    for gateway in 0..2 {
+        c.relist(gateway, 6, &[0]);
+    }
+    assert!(c.until(|c| c.gateways.iter().all(|g| g.engine.is_settled() && g.engine.nodes_up() == 1)));
     c.close();
 }
 
