@@ -34,6 +34,8 @@ fn main() {
             segment_units: if small { 256 } else { 1024 },
             locations: 500,
             tear: 1 + (seed % 20) as u32,
+            staging_slots: (seed % 5) as u16,
+            write_imm_from: 700,
             seed,
             ..Setup::default()
         };

@@ -183,6 +183,7 @@ fn connect(ends: &mut [End; 2]) {
                 local_worker: worker as u16,
                 peer_worker: worker as u16,
                 region: None,
+                staging: None,
                 application: [].into(),
                 kind: QpType::Rc,
                 generation: 1,

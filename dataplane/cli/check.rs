@@ -293,8 +293,15 @@ fn load_facts(load: &PlanLoad) -> Vec<(&'static str, String)> {
 
 fn memory_facts(memory: &PlanMemoryNode) -> Vec<(&'static str, String)> {
     let mib = memory.arena_bytes as f64 / f64::from(1 << 20);
+    let staging = match memory.staging.slots {
+        0 => "none: calls come by SEND".to_owned(),
+        slots => {
+            format!("{slots} calls of each gateway worker at once may be written by WRITE with immediate")
+        }
+    };
     vec![
         ("arena", format!("{mib:.0} MiB in {} partitions, to be read by its gateways", memory.partitions)),
+        ("staging", staging),
         (
             "gateways",
             format!(

@@ -38,6 +38,8 @@ pub struct KvKeys {
     pub request_bytes_max: Option<u32>,
     /// Longest message to and from a memory node in bytes: what bounds an item.
     pub message_bytes: Option<u32>,
+    /// Messages from this size in bytes on go by RDMA WRITE with immediate, where the memory node has room for them.
+    pub write_imm_from_bytes: Option<u32>,
     /// Queue pairs of READs.
     pub read: ReadKeys,
     /// Queue pairs of calls.
@@ -56,6 +58,8 @@ pub struct MemoryKeys {
     pub gateway_workers_max: Option<u32>,
     /// Longest message to and from a gateway in bytes.
     pub message_bytes: Option<u32>,
+    /// Calls that a gateway worker may have written to a worker's staging region at once; 0 = no such region.
+    pub staging_slots: Option<u32>,
     /// Queue pairs of calls.
     pub call: CallKeys,
 }
@@ -108,6 +112,7 @@ impl KvKeys {
             value_bytes_max: own.value_bytes_max.or(base.value_bytes_max),
             request_bytes_max: own.request_bytes_max.or(base.request_bytes_max),
             message_bytes: own.message_bytes.or(base.message_bytes),
+            write_imm_from_bytes: own.write_imm_from_bytes.or(base.write_imm_from_bytes),
             read: own.read.over(&base.read),
             call: own.call.over(&base.call),
         }
@@ -123,6 +128,7 @@ impl MemoryKeys {
             seats: self.seats.or(shared.seats),
             gateway_workers_max: self.gateway_workers_max.or(shared.gateway_workers_max),
             message_bytes: self.message_bytes.or(shared.message_bytes),
+            staging_slots: self.staging_slots.or(shared.staging_slots),
             call: self.call.over(&shared.call),
         }
     }

@@ -20,6 +20,7 @@ impl<D: Endpoint> NodeControl<'_, D> {
         let offered = self.settings.layout.offered(self.workers(), wanted.offer(), met)?;
         self.choose_address(link, wanted.address)?;
         let mut offer = self.settings.offer.clone();
+        offer.regions.extend(self.settings.staging.get(link));
         offer.gid = self.device.gid();
         offer.blob = self.device.steering();
         (offer.features, offer.jumbo_payload) = self.device.features();
@@ -141,6 +142,7 @@ impl<D: Endpoint> NodeControl<'_, D> {
             local_worker: worker as u16,
             peer_worker: pair.remote.worker,
             region: peer.regions.first().copied(),
+            staging: peer.regions.get(1).copied(),
             application: Arc::clone(application),
             kind: terms.qp_type,
             generation: generation_of(pair),

@@ -167,10 +167,11 @@ impl Layout {
             return Err(format!("queue pair {n} of the memory node is of worker {}", pairs[n].remote.worker));
         }
         match offer.regions.as_slice() {
-            [region] if region.access.allows(Access::REMOTE_READ) => Ok(()),
-            regions => {
-                Err(format!("the memory node offers {} regions, one to read is needed", regions.len()))
-            }
+            [region] | [region, _] if region.access.allows(Access::REMOTE_READ) => Ok(()),
+            regions => Err(format!(
+                "the memory node offers {} regions; one to read is needed, and one to write may follow",
+                regions.len()
+            )),
         }
     }
 }

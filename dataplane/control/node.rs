@@ -9,7 +9,7 @@ use super::slot::Place;
 use crate::flow::PathIndex;
 use crate::service::relay::PathEnd;
 use crate::worker::{Mailbox, Order, Report};
-use rdma_engine::cm::{GoodbyeReason, Offer};
+use rdma_engine::cm::{GoodbyeReason, Offer, RegionOffer};
 use rdma_engine::types::{Qpn, Time};
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -22,6 +22,8 @@ pub struct NodeSettings {
     pub name: String,
     /// What is offered to each peer, but for address and queue pairs.
     pub offer: Offer,
+    /// By link: memory that this peer alone may write, if there is any.
+    pub staging: Vec<RegionOffer>,
     /// What the queue pairs of each lane are made with.
     pub lanes: Vec<LaneSettings>,
     /// How many there are, and to whom.

@@ -134,7 +134,7 @@ fn settings(name: &str, kind: ServiceKind, workers: usize, layout: Layout) -> No
         offer.regions = vec![REGION];
     }
     let lanes = vec![lane(0, reads, 0), lane(1, Access::LOCAL, 8)];
-    NodeSettings { name: name.into(), offer, lanes, layout }
+    NodeSettings { name: name.into(), offer, staging: vec![], lanes, layout }
 }
 
 fn node<'d>(device: &'d Dev, lines: Vec<Line>, workers: usize, settings: NodeSettings) -> Node<'d> {

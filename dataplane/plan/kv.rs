@@ -11,12 +11,13 @@ use super::ledger::{Ledger, service_at};
 use super::nodes::DraftNode;
 use super::ports::Draft;
 use super::{PlanNode, PlanPeer, PlanService, access, fabric};
-use crate::config::{Config, InterfaceAddress, KvKeys};
+use crate::config::{Config, InterfaceAddress, KvKeys, MemoryKeys};
 use crate::control::KV_LANES;
 use crate::front::REQUEST_LINE_BYTES;
 use crate::memcached::rpc::CALL_BYTES_MAX;
 use crate::service::kv::engine::{MOST_JOBS, REQUEST_JOBS};
 use crate::service::kv::message::MOST_NODES;
+use crate::service::kv::staging::Shape;
 use crate::store::geometry::{self, Geometry};
 use crate::store::layout::{MOST_KEY, MOST_VALUE};
 use crate::store::reclaim::MOST_GATEWAYS;
@@ -59,6 +60,8 @@ pub struct PlanKv {
     pub request_bytes_max: u32,
     /// Longest message to and from a memory node in bytes.
     pub message_bytes: u32,
+    /// Messages from this size in bytes on go by RDMA WRITE with immediate; `None` = none do.
+    pub write_imm_from_bytes: Option<u32>,
 }
 
 /// Numbers of a memory node.
@@ -76,6 +79,19 @@ pub struct PlanMemoryNode {
     pub message_bytes: u32,
     /// Longest value in bytes: what a message carries.
     pub value_bytes_max: u32,
+    /// Staging regions, one a seat.
+    pub staging: PlanStaging,
+}
+
+/// Memory that gateways write calls to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct PlanStaging {
+    /// Calls of one gateway worker to one worker at once; 0 = no staging at all.
+    pub slots: u32,
+    /// Bytes of each seat's region.
+    pub region_bytes: u64,
+    /// Bytes of all.
+    pub bytes: u64,
 }
 
 /// One request may ask for so many keys at once.
@@ -86,6 +102,8 @@ const MOST_REQUESTS: u32 = MOST_JOBS as u32;
 const DEFAULT_MESSAGE_BYTES: u32 = 65_024;
 /// What a message has besides key and value: its own header and that of the call.
 const MESSAGE_OVERHEAD_BYTES: u32 = 64 + CALL_BYTES_MAX as u32;
+/// Calls in a lane of a staging region at most.
+const MOST_STAGING_SLOTS: u32 = 64;
 /// UDP header and frame header of memcached: what a request has besides its text where it is put together.
 const REASSEMBLY_EXTRA_BYTES: u32 = 8;
 /// IP and UDP headers of a datagram.
@@ -117,6 +135,9 @@ pub(super) fn gateway(
     let mut number = |key, value, default, range| ledger.number(at(key), value, default, range, "");
     let vlan = keys.vlan.map(|id| number("vlan", Some(id), id, 1..=4094));
     let port = number("port", keys.port, 11_211, 1..=65_535);
+    let from = keys.write_imm_from_bytes;
+    let write_imm_from_bytes =
+        from.map(|from| number("write_imm_from_bytes", Some(from), from, 1..=message_bytes));
     let requests = number("requests", keys.requests, 4096, FEWEST_REQUESTS..=MOST_REQUESTS);
     let most = MAX_MESSAGE_BYTES - REASSEMBLY_EXTRA_BYTES;
     let request_bytes_max =
@@ -138,6 +159,7 @@ pub(super) fn gateway(
         value_bytes_max: value_bytes_max(&keys, index, message_bytes, request_bytes_max, ledger),
         request_bytes_max,
         message_bytes,
+        write_imm_from_bytes,
         addresses,
     };
     if keys.allow.as_ref().is_some_and(Vec::is_empty) {
@@ -284,7 +306,33 @@ pub(super) fn memory(config: &Config, index: usize, node: &DraftNode, ledger: &m
         gateway_workers_max: each,
         message_bytes,
         value_bytes_max: value_room(message_bytes),
+        staging: staging(&keys, (index, &node.name), (seats, each, partitions), message_bytes, ledger),
     }
+}
+
+/// A region for each seat, with slots of a message each between any two workers.
+fn staging(
+    keys: &MemoryKeys,
+    (index, name): (usize, &str),
+    (seats, each, partitions): (u32, u32, u32),
+    message_bytes: u32,
+    ledger: &mut Ledger,
+) -> PlanStaging {
+    let at = service_at(index, "memory", "staging_slots");
+    let slots = ledger.number(at, keys.staging_slots, 0, 0..=MOST_STAGING_SLOTS, "calls");
+    let shape = Shape { slots: slots as u16, slot_bytes: slot_bytes(message_bytes) };
+    let region_bytes = shape.bytes(each as usize, partitions as usize);
+    let bytes = region_bytes * u64::from(seats);
+    if slots > 0 {
+        let from = format!("{seats} seats x {each} x {partitions} workers x {slots} staging_slots x message");
+        ledger.rule("staging", name, from, format!("{} MiB", bytes.div_ceil(1 << 20)));
+    }
+    PlanStaging { slots, region_bytes, bytes }
+}
+
+/// Bytes of a slot that takes any message, on lines of its own.
+pub fn slot_bytes(message_bytes: u32) -> u32 {
+    message_bytes.next_multiple_of(64)
 }
 
 /// What a gateway and a memory node of this process ask of each other.

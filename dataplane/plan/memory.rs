@@ -113,7 +113,7 @@ fn rings(ports: &[PlanPort], links: &[PlanLink]) -> u64 {
 /// Registered memory of a memory node.
 fn arena(node: &PlanNode) -> u64 {
     match &node.service {
-        PlanService::Memory(memory) => memory.arena_bytes,
+        PlanService::Memory(memory) => memory.arena_bytes + memory.staging.bytes,
         _ => 0,
     }
 }

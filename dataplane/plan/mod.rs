@@ -39,7 +39,7 @@ pub use eal::probe_args;
 pub use fabric::{DEFAULT_LINK_MBPS, PlanFabric, PlanPeer, PlanQp, PlanSoft, PlanTiming, PlanTransport};
 pub use hardware::{DescriptorLimits, Hardware, PortLimits, RdmaLimits};
 pub use key_files::key_file_problems;
-pub use kv::{PlanKv, PlanMemoryNode};
+pub use kv::{PlanKv, PlanMemoryNode, PlanStaging, slot_bytes};
 pub use load::PlanLoad;
 pub use resolve::resolve;
 pub use services::{PlanRelay, PlanSink, PlanSource};

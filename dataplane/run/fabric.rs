@@ -115,6 +115,7 @@ pub(super) fn control<'d, D: Endpoint>(
     let mut settings = settings(node, fabric, device);
     if let Some(memory) = memory {
         settings.offer.regions = vec![memory.region()];
+        settings.staging = memory.staging();
         settings.offer.application = memory.hello();
     }
     let mut control = NodeControl::new(settings, device, lines, mailboxes);
@@ -275,9 +276,9 @@ fn service_id(node: &PlanNode) -> ServiceId {
 
 fn settings<D: Endpoint>(node: &PlanNode, fabric: &PlanFabric, device: &D) -> NodeSettings {
     let (read, call) = (&fabric.qp, fabric.call.as_ref());
-    let kv = |to_read: Access| {
+    let kv = |to_read: Access, to_call: Access| {
         let mut lanes = vec![lane(read, 0, to_read, 0, 0)];
-        lanes.extend(call.map(|call| lane(call, 1, Access::LOCAL, call.recv_depth, MIN_CALL_RECEIVES)));
+        lanes.extend(call.map(|call| lane(call, 1, to_call, call.recv_depth, MIN_CALL_RECEIVES)));
         lanes
     };
     let (layout, lanes, bytes, least) = match &node.service {
@@ -291,19 +292,24 @@ fn settings<D: Endpoint>(node: &PlanNode, fabric: &PlanFabric, device: &D) -> No
         PlanService::Kv(kv_plan) => {
             let (nodes, node_workers_max) = (kv_plan.nodes_max as usize, kv_plan.node_workers_max as usize);
             let layout = Layout::Gateway { nodes, node_workers_max };
-            (layout, kv(Access::LOCAL), kv_plan.message_bytes, kv_plan.value_bytes_max)
+            (layout, kv(Access::LOCAL, Access::LOCAL), kv_plan.message_bytes, kv_plan.value_bytes_max)
         }
         PlanService::Memory(memory) => {
             let (seats, gateway_workers_max) = (memory.seats as usize, memory.gateway_workers_max as usize);
             let layout = Layout::Memory { seats, gateway_workers_max };
-            (layout, kv(Access::REMOTE_READ), memory.message_bytes, 0)
+            let to_call = if memory.staging.slots > 0 {
+                Access::REMOTE_WRITE.and(Access::LOCAL_WRITE)
+            } else {
+                Access::LOCAL
+            };
+            (layout, kv(Access::REMOTE_READ, to_call), memory.message_bytes, 0)
         }
         PlanService::Source(_) | PlanService::Sink(_) | PlanService::Load(_) => {
             unreachable!("the plan gives them no RDMA side")
         }
     };
     let offer = offer(node, fabric, bytes, least, read.kind.into(), device);
-    NodeSettings { name: node.name.clone(), offer, lanes, layout }
+    NodeSettings { name: node.name.clone(), offer, staging: Vec::new(), lanes, layout }
 }
 
 /// What the queue pairs of a lane are made with.

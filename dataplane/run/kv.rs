@@ -6,11 +6,12 @@ use crate::bridge::Packet;
 use crate::control::{Endpoint, Layout};
 use crate::front::{FrontSettings, TxChecksums};
 use crate::host::HostSettings;
-use crate::plan::{PlanKv, PlanMemoryNode, PlanNode};
+use crate::plan::{PlanKv, PlanMemoryNode, PlanNode, slot_bytes};
 use crate::service::kv::Gateway;
 use crate::service::kv::engine::EngineSettings;
 use crate::service::kv::members::Members;
 use crate::service::kv::message::NodeHello;
+use crate::service::kv::staging::{Shape, Staging};
 use crate::service::memory::{MemoryNode, MemorySettings};
 use crate::soft::station_mac;
 use crate::store::geometry::Geometry;
@@ -23,6 +24,9 @@ use zerocopy::IntoBytes;
 /// One start of a memory node: its memory, and what it draws anew each time.
 pub(super) struct MemoryStart {
     region: Region,
+    /// By seat, if calls may be written.
+    staging: Vec<Region>,
+    shape: Shape,
     geometry: Geometry,
     /// What its secrets are made from.
     bits: [u64; 4],
@@ -31,7 +35,8 @@ pub(super) struct MemoryStart {
 }
 
 impl MemoryStart {
-    /// Maps and registers the arena: peers may read it, and nothing else.
+    /// Maps and registers the arena: peers may read it, and nothing else. Beside it a staging region for each seat, if the plan
+    /// has any, that one gateway may write.
     ///
     /// # Errors
     /// In words.
@@ -44,22 +49,36 @@ impl MemoryStart {
         let len = usize::try_from(memory.arena_bytes).map_err(|e| e.to_string())?;
         let arena = Arena::new(len, backing).map_err(|e| e.to_string())?;
         let region = device.register(&arena, Access::REMOTE_READ).map_err(|e| e.to_string())?;
+        let write = Access::REMOTE_WRITE.and(Access::LOCAL_WRITE);
+        let seats = if memory.staging.slots > 0 { memory.seats } else { 0 };
+        let make = |_| {
+            let arena =
+                Arena::new(memory.staging.region_bytes as usize, backing).map_err(|e| e.to_string())?;
+            device.register(&arena, write).map_err(|e| format!("staging: {e}"))
+        };
+        let staging = (0..seats).map(make).collect::<Result<_, _>>()?;
+        let shape =
+            Shape { slots: memory.staging.slots as u16, slot_bytes: slot_bytes(memory.message_bytes) };
         let random = || getrandom::u64().map_err(|e| format!("no random numbers: {e}"));
         let bits = [random()?, random()?, random()?, random()?];
         let value_bytes_max = memory.value_bytes_max;
-        Ok(MemoryStart { region, geometry, bits, epoch: random()?.max(1), value_bytes_max })
+        Ok(MemoryStart { region, staging, shape, geometry, bits, epoch: random()?.max(1), value_bytes_max })
     }
 
     /// The memory as gateways are told of it.
     pub(super) fn region(&self) -> RegionOffer {
-        let window = self.region.window();
-        let (addr, len) = (window.addr(), window.len() as u64);
-        RegionOffer { addr, len, rkey: self.region.rkey(), access: self.region.access() }
+        offer(&self.region)
+    }
+
+    /// The staging regions as gateways are told of them, by seat.
+    pub(super) fn staging(&self) -> Vec<RegionOffer> {
+        self.staging.iter().map(offer).collect()
     }
 
     /// What the node says of itself to its gateways.
     pub(super) fn hello(&self) -> Vec<u8> {
-        NodeHello::new(&self.geometry, self.epoch, self.bits, self.value_bytes_max).as_bytes().to_vec()
+        let hello = NodeHello::new(&self.geometry, self.epoch, self.bits, self.value_bytes_max, self.shape);
+        hello.as_bytes().to_vec()
     }
 
     /// Marks the arena as laid out, when all its writers are made.
@@ -72,6 +91,12 @@ impl MemoryStart {
         Writer::new(window, self.geometry, partition as u32, secrets, self.epoch, 0)
             .map_err(|e| failed(node, e))
     }
+}
+
+fn offer(region: &Region) -> RegionOffer {
+    let window = region.window();
+    let (addr, len) = (window.addr(), window.len() as u64);
+    RegionOffer { addr, len, rkey: region.rkey(), access: region.access() }
 }
 
 fn failed(node: &PlanNode, why: impl ToString) -> RunError {
@@ -95,6 +120,12 @@ pub(super) fn memory(
         gateway_workers_max: memory.gateway_workers_max as u16,
         value_bytes_max: memory.value_bytes_max as usize,
         message_bytes: memory.message_bytes as usize,
+        staging: Staging {
+            shape: start.shape,
+            partition: worker as u16,
+            partitions: memory.partitions,
+            regions: start.staging.iter().map(|region| region.window().clone()).collect(),
+        },
         unix_ns_at_zero: making.unix_ns_at_zero,
     };
     Ok(MemoryNode::new(settings, start.writer(node, worker)?))
@@ -113,6 +144,7 @@ pub(super) fn gateway(kv: &PlanKv, worker: usize, workers: usize, making: &Makin
         jobs: kv.requests as usize,
         locations: kv.locations as usize,
         value_bytes_max: kv.value_bytes_max as usize,
+        write_imm_from: kv.write_imm_from_bytes.map_or(usize::MAX, |bytes| bytes as usize),
         unix_ns_at_zero: making.unix_ns_at_zero,
     };
     let host = HostSettings {

@@ -104,6 +104,8 @@ counters! {
     KvSendGets = "kv_send_gets",
     /// Gateway: calls to memory nodes, reports among them.
     KvCalls = "kv_calls",
+    /// Gateway: of these, by RDMA WRITE with immediate.
+    KvCallsWritten = "kv_calls_written",
     /// Gateway: reports of hits and epochs.
     KvReports = "kv_reports",
     /// Gateway: keys answered by SERVER_ERROR.

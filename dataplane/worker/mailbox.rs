@@ -24,6 +24,8 @@ pub struct PathOrder {
     pub peer_worker: u16,
     /// The peer's memory, where it offers any.
     pub region: Option<RegionOffer>,
+    /// More memory of the peer, that this peer alone may write.
+    pub staging: Option<RegionOffer>,
     /// The peer's greeting.
     pub application: Arc<[u8]>,
     /// Transport type.

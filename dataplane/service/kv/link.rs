@@ -43,8 +43,12 @@ pub struct KvLink {
     pub recv_depth: u32,
     /// Bytes of a message.
     pub message_bytes: u32,
+    /// The worker of this end: at a gateway with the other end's, which slots of the staging region are its own.
+    pub worker: u16,
     /// The memory that may be read; a gateway has it.
     pub region: Option<RegionOffer>,
+    /// The memory that calls may be written to; a gateway has it, if the node has any.
+    pub staging: Option<RegionOffer>,
     /// What the other end says of itself.
     pub hello: Arc<[u8]>,
 }
@@ -60,7 +64,9 @@ impl KvLink {
             peer_credits: order.peer_credits,
             recv_depth: order.recv_depth,
             message_bytes: order.message_bytes,
+            worker: order.local_worker,
             region: order.region,
+            staging: order.staging,
             hello: Arc::clone(&order.application),
         })
     }

@@ -5,6 +5,7 @@
 //! kind of the call, an outcome as in `rpc` or [`NodeCounts`]. So an answer is also the credit for another call: a node posts
 //! its receive again before it answers, and a gateway never has more calls under way than the node posts receives.
 
+use super::staging::Shape;
 use crate::store::geometry::{Geometry, GeometryError};
 use crate::store::layout::{Location, Superblock};
 use crate::store::seal::Secrets;
@@ -12,7 +13,7 @@ use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 /// Version of everything in this file.
-pub const VERSION: u16 = 2;
+pub const VERSION: u16 = 3;
 
 /// `isKVnode`.
 const NODE_MAGIC: u64 = u64::from_le_bytes(*b"isKVnode");
@@ -23,7 +24,10 @@ const NODE_MAGIC: u64 = u64::from_le_bytes(*b"isKVnode");
 pub struct NodeHello {
     magic: U64,
     version: U16,
-    spare: [u8; 2],
+    /// Slots of a lane in the staging region, 0 without one: see [`staging`](super::staging).
+    staging_slots: U16,
+    /// Bytes of such a slot.
+    staging_slot_bytes: U32,
     /// Bytes of the largest value.
     value_bytes_max: U32,
     /// Secret of key placement and seals.
@@ -56,15 +60,24 @@ pub struct Node {
     pub secrets: Secrets,
     /// Bytes of the largest value.
     pub value_bytes_max: u32,
+    /// How the gateway's staging region is cut.
+    pub staging: Shape,
 }
 
 impl NodeHello {
     /// The hello of a start: `bits` are what its secrets were made from.
-    pub fn new(geometry: &Geometry, epoch: u64, bits: [u64; 4], value_bytes_max: u32) -> Self {
+    pub fn new(
+        geometry: &Geometry,
+        epoch: u64,
+        bits: [u64; 4],
+        value_bytes_max: u32,
+        staging: Shape,
+    ) -> Self {
         NodeHello {
             magic: NODE_MAGIC.into(),
             version: VERSION.into(),
-            spare: [0; 2],
+            staging_slots: staging.slots.into(),
+            staging_slot_bytes: staging.slot_bytes.into(),
             value_bytes_max: value_bytes_max.into(),
             secrets: bits.map(U64::from),
             superblock: geometry.superblock(epoch),
@@ -82,7 +95,8 @@ impl NodeHello {
         }
         let (geometry, epoch) = Geometry::of(hello.superblock.as_bytes())?;
         let secrets = Secrets::new(hello.secrets.map(U64::get));
-        Ok(Node { geometry, epoch, secrets, value_bytes_max: hello.value_bytes_max.get() })
+        let staging = Shape { slots: hello.staging_slots.get(), slot_bytes: hello.staging_slot_bytes.get() };
+        Ok(Node { geometry, epoch, secrets, value_bytes_max: hello.value_bytes_max.get(), staging })
     }
 }
 
@@ -281,10 +295,12 @@ mod tests {
     #[test]
     fn a_hello_is_read_whole_or_not_at_all() {
         let geometry = Geometry::new(64 << 20, 2).unwrap();
-        let hello = NodeHello::new(&geometry, 9, [1, 2, 3, 4], 5000);
+        let staging = Shape { slots: 7, slot_bytes: 4096 };
+        let hello = NodeHello::new(&geometry, 9, [1, 2, 3, 4], 5000, staging);
         let bytes = hello.as_bytes().to_vec();
         let node = NodeHello::read(&bytes).unwrap();
         assert_eq!((node.geometry, node.epoch, node.value_bytes_max), (geometry, 9, 5000));
+        assert_eq!(node.staging, staging);
         assert_eq!(node.secrets, Secrets::new([1, 2, 3, 4]));
         assert_eq!(NodeHello::read(&bytes[1..]).unwrap_err(), BadHello::NotOurs);
         for at in [0, 8, 9] {

@@ -11,6 +11,7 @@
 //! | `epochs` | which lookups are under way, for the node to know |
 //! | `order` | operations on one key one after the other |
 //! | `output` | text into buffers |
+//! | `staging` | calls by RDMA WRITE with immediate |
 //! | `sim` | gateways and nodes on virtual time |
 
 pub mod engine;
@@ -23,6 +24,7 @@ pub mod order;
 pub mod output;
 pub mod ownership;
 pub mod sim;
+pub mod staging;
 
 pub use gateway::Gateway;
 

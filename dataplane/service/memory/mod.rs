@@ -19,6 +19,7 @@ mod seats;
 use crate::flow::PathIndex;
 use crate::service::kv::link::KvLink;
 use crate::service::kv::ownership::Owners;
+use crate::service::kv::staging::Staging;
 use crate::service::relay::{PathEnd, PathTotals};
 use crate::service::{Burst, Context, Service};
 use crate::stats::Counter;
@@ -43,6 +44,8 @@ pub struct MemorySettings {
     pub value_bytes_max: usize,
     /// Bytes of the largest message.
     pub message_bytes: usize,
+    /// Memory that gateways write calls to.
+    pub staging: Staging,
     /// Nanoseconds since 1970 when [`Time`] was 0.
     pub unix_ns_at_zero: u64,
 }
@@ -193,8 +196,12 @@ impl<T: Transport, P: Pool<Buf = T::Buf>> Service<T, P> for MemoryNode<T::Buf> {
             };
             return self.seat_failed(ctx, at, end);
         }
-        if let Done::Received(_) = completion.done {
-            self.take_call(ctx, at, completion.buf);
+        if let Done::Received(received) = completion.done {
+            let mut buf = completion.buf;
+            if let (Some(slot), Some(bytes)) = (received.imm, received.written) {
+                self.take_staged(at, slot, bytes, &mut buf);
+            }
+            self.take_call(ctx, at, buf);
         }
     }
 

@@ -101,6 +101,15 @@ impl<B: Buf> MemoryNode<B> {
             .map_or(usize::MAX, |l| usize::from(l.peer) * most + usize::from(l.peer_worker))
     }
 
+    /// Puts a call that a gateway has written into a slot into the receive that its immediate took. What is no call stays empty,
+    /// and is answered as that.
+    pub(super) fn take_staged(&self, at: usize, slot: u32, bytes: u32, buf: &mut B) {
+        if let Some(link) = &self.seats[at].link {
+            buf.truncate(0);
+            self.settings.staging.copy_out(link.peer, link.peer_worker, slot, bytes, buf);
+        }
+    }
+
     pub(super) fn seat_failed<T: Transport<Buf = B>, P>(
         &mut self,
         ctx: &mut Context<'_, T, P>,

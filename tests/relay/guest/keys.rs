@@ -32,6 +32,7 @@ fn memory() -> String {
         [node.memory]
         arena_bytes = 33554432
         message_bytes = 16384
+        staging_slots = 4
         seats = 1
         gateway_workers_max = 1"#
     )
@@ -75,6 +76,7 @@ fn gateway() -> String {
         nodes = ["198.18.0.2:7474"]
         node_workers_max = 1
         message_bytes = 16384
+        write_imm_from_bytes = 1000
         requests = 1024"#,
         requests()
     )
@@ -110,13 +112,16 @@ fn keys_are_read_by_rdma() {
     let (reports, by_send) = (count("kv_reports"), count("kv_send_gets"));
     assert_eq!(calls, mutations + reports + by_send + 1);
     assert!(by_send * 1000 <= gets, "{by_send} of {gets} GETs by SEND");
+    // Values travel by WRITE with immediate while there are slots.
+    let written = count("kv_calls_written");
+    assert!(written > mutations / 4, "{written} of {mutations}");
     // The memory node did what it was called for, and nothing else. The last report may have been on its way at the end.
     let (served, heard) =
         (memory.count("memory", "kv_calls_served"), memory.count("memory", "kv_reports_served"));
     assert!(reports - heard <= 1, "{heard} of {reports} reports");
     assert_eq!(served - heard, mutations + by_send + 1);
     say(&format!(
-        "the memory node served {served} calls: {mutations} mutations, {heard} reports, {by_send} GETs, 1 membership; {gets} GETs were {} READs",
+        "the memory node served {served} calls: {mutations} mutations, {written} of them by WRITE with immediate, {heard} reports, {by_send} GETs, 1 membership; {gets} GETs were {} READs",
         count("kv_reads")
     ));
 }

@@ -139,11 +139,20 @@ impl<B: Buf, C: Client> Engine<B, C> {
             Some(room) => room.copy_from_slice(header.as_bytes()),
             None => return false,
         }
-        let wr = SendWr::new(Op::Send, message, Mark::cookie(What::Call, path.into()));
+        let staging = p.staging.as_mut().filter(|_| message.len() >= self.settings.write_imm_from);
+        let op = match staging.and_then(|slots| slots.take(ticket, message.len())) {
+            Some((slot, immediate)) => Op::WriteImm(slot, immediate),
+            None => Op::Send,
+        };
+        let wr = SendWr::new(op, message, Mark::cookie(What::Call, path.into()));
         if ctx.transport.post_send(link.qp, wr).is_err() {
+            if let Some(slots) = &mut p.staging {
+                slots.give_back(ticket);
+            }
             return false;
         }
         ctx.tally.add(Counter::KvCalls, 1);
+        ctx.tally.add(Counter::KvCallsWritten, u64::from(op != Op::Send));
         p.calls_out += 1;
         (p.told_epoch, p.told_at) = (oldest, ctx.now);
         self.paths[usize::from(path)].totals.frames_sent += 1;
@@ -193,6 +202,9 @@ impl<B: Buf, C: Client> Engine<B, C> {
         self.node_of(part).hear_clock(ctx.now, unix_ms, header.clock_ms.get());
         let p = &mut self.parts[part];
         p.calls_out = p.calls_out.saturating_sub(1);
+        if let Some(slots) = &mut p.staging {
+            slots.give_back(header.call.get());
+        }
         p.lookups.hear(header.epoch.get());
         match header.call.get() {
             REPORT => self.report_answered(part, &completion.buf),

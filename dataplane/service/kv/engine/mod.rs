@@ -75,6 +75,8 @@ pub struct EngineSettings {
     pub locations: usize,
     /// Bytes of the largest value.
     pub value_bytes_max: usize,
+    /// Calls from this size on go by RDMA WRITE with immediate to nodes that have room for that. Bytes.
+    pub write_imm_from: usize,
     /// Nanoseconds since 1970 when [`Time`] was 0.
     pub unix_ns_at_zero: u64,
 }

@@ -5,6 +5,7 @@ use crate::flow::PathIndex;
 use crate::service::kv::epochs::Lookups;
 use crate::service::kv::link::KvLink;
 use crate::service::kv::message::{Node, NodeCounts};
+use crate::service::kv::staging::Slots;
 use crate::service::relay::{PathEnd, PathTotals};
 use rdma_engine::cm::RegionOffer;
 use rdma_engine::types::Time;
@@ -83,6 +84,8 @@ pub(super) struct Part {
     /// Calls that may be under way at once.
     pub(super) credits: u32,
     pub(super) calls_out: u32,
+    /// Where calls may be written to.
+    pub(super) staging: Option<Slots>,
     /// What the node was told last, and when.
     pub(super) told_epoch: u64,
     pub(super) told_at: Time,
@@ -108,6 +111,7 @@ impl Part {
             to_call: Line::EMPTY,
             credits: 0,
             calls_out: 0,
+            staging: None,
             told_epoch: 0,
             told_at: Time(0),
             is_report_out: false,

@@ -9,6 +9,7 @@ use crate::service::Context;
 use crate::service::kv::epochs::Lookups;
 use crate::service::kv::link::{KvLink, Lane};
 use crate::service::kv::message::NodeHello;
+use crate::service::kv::staging::Slots;
 use crate::service::relay::{PathEnd, PathTotals};
 use crate::stats::Counter;
 use rdma_engine::buf::{Buf, Pool};
@@ -48,6 +49,8 @@ impl<B: Buf, C: Client> Engine<B, C> {
                     p.call = Some(path);
                     p.credits = link.peer_credits.min(link.recv_depth);
                     p.calls_out = 0;
+                    let (own, partitions) = ((link.worker, link.peer_worker), node.geometry.partitions());
+                    p.staging = link.staging.and_then(|r| Slots::new(node.staging, r, own, partitions));
                     self.paths[at].owed = link.recv_depth;
                 }
             }

@@ -7,6 +7,7 @@ use crate::service::kv::engine::{Engine, EngineSettings, REQUEST_JOBS};
 use crate::service::kv::link::{KvLink, Lane};
 use crate::service::kv::members::Members;
 use crate::service::kv::message::NodeHello;
+use crate::service::kv::staging::{Shape, Staging};
 use crate::service::memory::{MemoryNode, MemorySettings};
 use crate::service::relay::PathEnd;
 use crate::stats::Counter;
@@ -20,6 +21,7 @@ use rdma_engine::loopback::Hub;
 use rdma_engine::mem::{Access, Arena, Backing, Region};
 use rdma_engine::transport::Device;
 use rdma_engine::types::Time;
+use rdma_engine::wr::{Op, RemoteSlice};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use zerocopy::IntoBytes;
@@ -64,6 +66,10 @@ pub struct Setup {
     pub messages: usize,
     /// Small buffers of a worker.
     pub frames: usize,
+    /// Calls that go by WRITE with immediate between two workers at once.
+    pub staging_slots: u16,
+    /// Calls from this size on do, if there are slots.
+    pub write_imm_from: usize,
     /// Of all random choices.
     pub seed: u64,
 }
@@ -84,6 +90,8 @@ impl Default for Setup {
             send_depth: 2 * DEPTH,
             messages: 2000,
             frames: 6000,
+            staging_slots: 0,
+            write_imm_from: 0,
             seed: 1,
         }
     }
@@ -94,6 +102,8 @@ pub struct Node {
     /// One a partition.
     pub workers: Vec<NodeEnd>,
     region: Region,
+    /// By gateway.
+    staging: Vec<Region>,
     hello: Arc<[u8]>,
     /// It was killed: nothing of it moves.
     pub is_dead: bool,
@@ -145,6 +155,7 @@ impl Cluster {
                 jobs: 2 * REQUEST_JOBS,
                 locations: setup.locations,
                 value_bytes_max: VALUE,
+                write_imm_from: setup.write_imm_from,
                 unix_ns_at_zero: setup.unix_ns,
             };
             let end = End::new(&Arc::new(hub.device()), 0, &setup, setup.seed * 100 + g as u64);
@@ -191,8 +202,19 @@ impl Cluster {
         let epoch = self.starts;
         let writer = |p| Writer::new(arena.window(), geometry, p, Secrets::new(bits), epoch, 0).unwrap();
         let device = Arc::new(self.hub.device());
+        let shape = Shape { slots: setup.staging_slots, slot_bytes: MESSAGE };
+        let staging_bytes = shape.bytes(1, setup.partitions as usize) as usize;
+        let seats = if staging_bytes > 0 { setup.gateways } else { 0 };
+        let staging: Vec<Arena> =
+            (0..seats).map(|_| Arena::new(staging_bytes, Backing::Pages).unwrap()).collect();
         let node = |p: u32| {
             let settings = MemorySettings {
+                staging: Staging {
+                    shape,
+                    partition: p as u16,
+                    partitions: setup.partitions,
+                    regions: staging.iter().map(|a| a.window().clone()).collect(),
+                },
                 paths: setup.gateways * 2,
                 gateway_workers_max: 1,
                 value_bytes_max: VALUE,
@@ -210,8 +232,10 @@ impl Cluster {
         let workers: Vec<NodeEnd> = (0..setup.partitions).map(node).collect();
         write_superblock(arena.window(), &geometry, epoch).unwrap();
         let region = workers[0].end.device.register(&arena, Access::REMOTE_READ).unwrap();
-        let hello = NodeHello::new(&geometry, epoch, bits, VALUE as u32).as_bytes().into();
-        Node { workers, region, hello, is_dead: false }
+        let hello = NodeHello::new(&geometry, epoch, bits, VALUE as u32, shape).as_bytes().into();
+        let write = Access::REMOTE_WRITE.and(Access::LOCAL_WRITE);
+        let staging = staging.iter().map(|a| workers[0].end.device.register(a, write).unwrap()).collect();
+        Node { workers, region, staging, hello, is_dead: false }
     }
 
     /// Connects a gateway with a node, both lanes of all partitions.
@@ -226,17 +250,17 @@ impl Cluster {
     fn connect_lane(&mut self, n: usize, g: usize, partition: usize, lane: Lane) {
         let paths = (gateway_path(&self.setup, n, partition, lane), node_path(g, lane));
         let (node, gateway) = (&mut self.nodes[n], &mut self.gateways[g]);
-        let region = node.region.window();
-        let region = RegionOffer {
-            addr: region.addr(),
-            len: region.len() as u64,
-            rkey: node.region.rkey(),
-            access: Access::REMOTE_READ,
+        let offer = |region: &Region| RegionOffer {
+            addr: region.window().addr(),
+            len: region.window().len() as u64,
+            rkey: region.rkey(),
+            access: region.access(),
         };
+        let (region, staging) = (offer(&node.region), node.staging.get(g).map(offer));
         let hello = Arc::clone(&node.hello);
         gateway.end.transport.look_at(node.region.window(), region.addr);
         let worker = &mut node.workers[partition];
-        let (theirs, their_qpn) = worker.end.queue_pair(Access::REMOTE_READ);
+        let (theirs, their_qpn) = worker.end.queue_pair(Access::REMOTE_READ.and(Access::REMOTE_WRITE));
         let (ours, our_qpn) = gateway.end.queue_pair(Access::LOCAL);
         let receives = if lane == Lane::Call { DEPTH } else { 0 };
         let their_qp = worker.end.raise(theirs, &gateway.end, our_qpn);
@@ -248,13 +272,15 @@ impl Cluster {
             peer_credits: receives,
             recv_depth: receives,
             message_bytes: MESSAGE,
+            worker: partition as u16,
             region: None,
+            staging: None,
             hello: Arc::from(&b""[..]),
         };
         with_ctx!(&mut worker.end, self.now, |ctx| worker.node.attach(&mut ctx, paths.1, link.clone()));
         link.qp = gateway.end.raise(ours, &worker.end, their_qpn);
-        (link.peer, link.peer_worker, link.region, link.hello) =
-            (n as u16, partition as u16, Some(region), hello);
+        (link.peer, link.peer_worker, link.worker) = (n as u16, partition as u16, 0);
+        (link.region, link.staging, link.hello) = (Some(region), staging, hello);
         let our_qp = link.qp;
         with_ctx!(&mut gateway.end, self.now, |ctx| gateway.engine.attach(&mut ctx, paths.0, link));
         if lane == Lane::Call {
@@ -269,13 +295,22 @@ impl Cluster {
     /// A gateway says something to a node that no gateway would say.
     pub fn forge_call(&mut self, gateway: usize, bytes: &[u8]) {
         let g = &mut self.gateways[gateway];
-        g.end.forge(g.call_qp.expect("a connection"), bytes);
+        g.end.forge(g.call_qp.expect("a connection"), Op::Send, bytes);
+    }
+
+    /// A gateway writes something into its staging region at the first node, `at` bytes from its begin, with this immediate.
+    pub fn forge_written_call(&mut self, gateway: usize, at: u64, immediate: u32, bytes: &[u8]) {
+        let region = &self.nodes[0].staging[gateway];
+        let len = bytes.len() as u32;
+        let to = RemoteSlice { addr: region.window().addr() + at, rkey: region.rkey(), len };
+        let g = &mut self.gateways[gateway];
+        g.end.forge(g.call_qp.expect("a connection"), Op::WriteImm(to, immediate), bytes);
     }
 
     /// A node answers what no node would answer.
     pub fn forge_answer(&mut self, node: usize, bytes: &[u8]) {
         let w = &mut self.nodes[node].workers[0];
-        w.end.forge(w.call_qp.expect("a connection"), bytes);
+        w.end.forge(w.call_qp.expect("a connection"), Op::Send, bytes);
     }
 
     /// Control gives up what is between a gateway and a node, at the gateway's end.

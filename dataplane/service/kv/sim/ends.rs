@@ -56,11 +56,11 @@ impl End {
     }
 
     /// A message that no service of ours would send.
-    pub(super) fn forge(&mut self, qp: QpId, bytes: &[u8]) {
+    pub(super) fn forge(&mut self, qp: QpId, op: Op, bytes: &[u8]) {
         let mut buf = self.pools.messages.alloc().unwrap();
         buf.append(bytes.len()).unwrap().copy_from_slice(bytes);
         // Its completion belongs to nobody.
-        self.transport.post_send(qp, SendWr::new(Op::Send, buf, Cookie(u64::MAX))).unwrap();
+        self.transport.post_send(qp, SendWr::new(op, buf, Cookie(u64::MAX))).unwrap();
     }
 
     /// A count.
@@ -145,7 +145,7 @@ pub struct Gateway {
     /// The service.
     pub engine: Engine<HeapBuf, u32>,
     /// Paths that are up.
-    pub(super) links: Vec<PathIndex>,
+    pub links: Vec<PathIndex>,
     /// The queue pair of the newest call lane.
     pub(super) call_qp: Option<QpId>,
     /// Paths that went down.

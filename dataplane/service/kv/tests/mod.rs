@@ -5,3 +5,4 @@ mod hostile;
 mod protocol;
 mod races;
 mod reload;
+mod staging;

@@ -8,7 +8,14 @@ const GETS: u64 = 10_000;
 #[test]
 fn readers_never_see_what_was_not_there() {
     for seed in 0..3 {
-        let setup = Setup { gateways: 2, tear: 12, seed, ..Setup::default() };
+        let setup = Setup {
+            gateways: 2,
+            tear: 12,
+            staging_slots: seed as u16,
+            write_imm_from: 400,
+            seed,
+            ..Setup::default()
+        };
         let mut race = Race::new(setup, 60, 1000);
         race.run(GETS, |_| ());
         let torn: u64 = race.cluster.gateways.iter().map(|g| g.end.transport.torn).sum();
