@@ -300,6 +300,62 @@ fn memory_nodes_come_and_go_by_a_reload() {
     assert!(log.contains("one has left"), "{log}");
 }
 
+/// Nobody can read what it says: it carries on, drains, and leaves nothing below the runtime directory.
+#[test]
+fn a_log_that_cannot_be_written_stops_nothing() {
+    let dir = directory("unheard");
+    drop(fs::remove_dir_all(&dir));
+    fs::create_dir_all(&dir).unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_isthmus"));
+    command.args(["--no-huge", "--", "run", "conf/source-sink.toml"]).env("RUNTIME_DIRECTORY", &dir);
+    let full = || fs::File::options().write(true).open("/dev/full").unwrap();
+    let mut child = command.stderr(full()).stdout(std::process::Stdio::null()).spawn().unwrap();
+    let id = child.id().to_string();
+    let kill = |signal: &str| assert!(Command::new("kill").args([signal, &id]).status().unwrap().success());
+    let started = Instant::now();
+    while fs::read_dir(dir.join("dpdk")).map_or(0, Iterator::count) == 0 {
+        assert!(started.elapsed() < Duration::from_secs(30), "it does not start");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    std::thread::sleep(Duration::from_secs(2));
+    // What it says of a list that has not changed is lost as well.
+    kill("-HUP");
+    std::thread::sleep(Duration::from_millis(200));
+    kill("-TERM");
+    let status = child.wait().unwrap();
+    assert!(status.success(), "{status}");
+    assert_eq!(fs::read_dir(dir.join("dpdk")).unwrap().count(), 0, "files of DPDK are left");
+}
+
+/// What DPDK would start without is named, and nothing runs.
+#[test]
+fn a_device_that_cannot_be_made_is_named() {
+    let dir = directory("missing");
+    drop(fs::remove_dir_all(&dir));
+    fs::create_dir_all(&dir).unwrap();
+    let conf = dir.join("missing.toml");
+    let with = |device: &str| {
+        let nodes = "[[node]]\nname = \"sink\"\nservice = \"sink\"\nports = [\"in\"]\n";
+        fs::write(&conf, format!("[[port]]\nname = \"in\"\ndevice = \"{device}\"\n{nodes}")).unwrap();
+    };
+    let run = |words: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_isthmus"));
+        command.args(["--no-huge"]).args(words).args(["--", "run"]).arg(&conf);
+        let output = command.env("RUNTIME_DIRECTORY", &dir).output().unwrap();
+        assert_eq!(output.status.code(), Some(1), "{output:?}");
+        String::from_utf8(output.stderr).unwrap()
+    };
+    with("net_af_packet0,iface=no-such-face");
+    let said = run(&[]);
+    assert!(said.contains("net_af_packet0,iface=no-such-face could not be made"), "{said}");
+    with("net_null0");
+    let said = run(&["--vdev", "net_pcap0,rx_pcap=/no/such/file"]);
+    assert!(said.contains("net_pcap0,rx_pcap=/no/such/file could not be made"), "{said}");
+    with("net_tap0,iface=lo");
+    let said = run(&[]);
+    assert!(said.contains("port in: there is an interface lo already"), "{said}");
+}
+
 /// One end of the key-value service alone on its wire: enough to meet the other by TCP.
 fn with_key(conf: &str, meeting: &str, key: &Path) -> String {
     let text = fs::read_to_string(conf).unwrap();

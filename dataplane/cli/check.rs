@@ -24,7 +24,7 @@ pub(super) fn refused_json(refused: &Refused) -> String {
 
 /// The plan for people.
 pub(super) fn text(file: &ConfigFile, plan: &Plan) -> String {
-    let mut text = format!("{}: this can run\n\n", file.name());
+    let mut text = format!("{}: this can run, as far as a file can tell\n\n", file.name());
     for warning in &plan.warnings {
         text.push_str(&format!("warning: {}\n", file.locate(warning)));
     }

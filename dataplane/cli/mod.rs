@@ -60,7 +60,9 @@ fn log_to_stderr(level: Level) {
         .from_env_lossy();
     let is_terminal = io::stderr().is_terminal();
     let writer = move || LogWriter::new(is_terminal);
-    let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(writer);
+    // A line that cannot be written is lost. Telling of that on the same stream would end the process.
+    let log =
+        tracing_subscriber::fmt().with_env_filter(filter).with_writer(writer).log_internal_errors(false);
     // Fails only when a subscriber is there already, which is as good.
     drop(log.with_ansi(is_terminal).try_init());
 }

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::fs;
-use std::io;
+use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 
 use super::decode::{Decoded, FormProblem, Place, decode};
@@ -35,12 +35,10 @@ pub enum ConfigError {
         source: io::Error,
     },
     /// Too long to be a configuration.
-    #[error("{path}: {bytes} bytes; a configuration file has at most {MAX_FILE_BYTES}")]
+    #[error("{path}: longer than {MAX_FILE_BYTES} bytes, the most that a configuration file has")]
     TooLong {
         /// The file as the user named it.
         path: String,
-        /// Its length.
-        bytes: u64,
     },
 }
 
@@ -81,11 +79,14 @@ impl ConfigFile {
     pub fn load(path: &Path) -> Result<Self, ConfigError> {
         let name = path.display().to_string();
         let read = |source| ConfigError::Read { path: name.clone(), source };
-        let bytes = fs::metadata(path).map_err(read)?.len();
-        if bytes > MAX_FILE_BYTES {
-            return Err(ConfigError::TooLong { path: name, bytes });
+        let mut bytes = Vec::new();
+        // Pipes and devices do not tell their length before.
+        let file = fs::File::open(path).map_err(read)?;
+        if file.take(MAX_FILE_BYTES + 1).read_to_end(&mut bytes).map_err(read)? as u64 > MAX_FILE_BYTES {
+            return Err(ConfigError::TooLong { path: name });
         }
-        let text = fs::read_to_string(path).map_err(read)?;
+        let not_text = |_| read(io::Error::new(io::ErrorKind::InvalidData, "it is not text in UTF-8"));
+        let text = String::from_utf8(bytes).map_err(not_text)?;
         let mut file = Self::parse(&name, &text);
         file.dir = path.parent().unwrap_or(Path::new("")).to_owned();
         Ok(file)

@@ -121,13 +121,6 @@ impl<D: Endpoint> NodeControl<'_, D> {
         }
         let srq = lane.spec.srq;
         let path = self.path_to(at, peer, &pair.remote);
-        let (mut qp, qpn, _) = self.links[link].places[at].take_fresh().ok_or("it is gone")?;
-        self.device.agree(&mut qp, terms).map_err(|e| e.to_string())?;
-        let (rtr, rts) = attributes(path, pair, agreement);
-        let up = BringUp::resume(self.device, qp)
-            .rtr(rtr)
-            .and_then(|qp| qp.rts(rts))
-            .map_err(|e| e.to_string())?;
         let ud = match terms.qp_type {
             QpType::Ud => Some(UdDest {
                 ah: self.device.create_ah(worker, &path).map_err(|e| e.to_string())?,
@@ -136,13 +129,23 @@ impl<D: Endpoint> NodeControl<'_, D> {
             }),
             _ => None,
         };
+        let (mut qp, qpn, _) = self.links[link].places[at].take_fresh().ok_or("it is gone")?;
+        if let Err(error) = self.device.agree(&mut qp, terms) {
+            self.destroy(qp);
+            return Err(error.to_string());
+        }
+        let (rtr, rts) = attributes(path, pair, agreement);
+        let up = BringUp::resume(self.device, qp)
+            .rtr(rtr)
+            .and_then(|qp| qp.rts(rts))
+            .map_err(|e| e.to_string())?;
         let order = PathOrder {
             lane: lane_number,
             peer: link as u16,
             local_worker: worker as u16,
             peer_worker: pair.remote.worker,
             region: peer.regions.first().copied(),
-            staging: peer.regions.get(1).copied(),
+            staging: peer.regions.get(1).copied().map(Box::new),
             application: Arc::clone(application),
             kind: terms.qp_type,
             generation: generation_of(pair),

@@ -14,6 +14,10 @@ pub(super) fn check(config: &Config, ledger: &mut Ledger) {
         let what = format!("`{word}` has a key of its own");
         ledger.refuse(vec![eal.key("extra")], what, format!("use eal.{key}"));
     }
+    if config.eal.extra.iter().any(|word| word == "--proc-type" || word.starts_with("--proc-type=")) {
+        let what = "`--proc-type` makes a process that waits for another one's memory";
+        ledger.refuse(vec![eal.key("extra")], what, "leave it out: isthmus is always a primary process");
+    }
     for (key, list) in [("allow", &config.eal.allow), ("block", &config.eal.block)] {
         for device in list.iter().filter(|device| devices::pci_address(device_name(device)).is_none()) {
             let what = format!("\"{device}\" is no PCI address");

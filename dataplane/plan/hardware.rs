@@ -8,6 +8,8 @@ pub struct Hardware {
     pub cpus: Vec<u16>,
     /// Free hugepage memory in MiB.
     pub hugepages_free_mib: Option<u64>,
+    /// All memory in MiB.
+    pub memory_mib: Option<u64>,
     /// DPDK ports.
     pub ports: Vec<PortLimits>,
     /// RDMA devices, one entry per physical port.

@@ -75,6 +75,7 @@ pub(super) fn total(
         tables_bytes: nodes.iter().map(tables).sum(),
         eal_mib,
     };
+    check_machine(config, &memory, hardware, ledger);
     let inputs = format!(
         "pools {} + rings {} + EAL {} MiB, and a tenth",
         mib(pools_bytes),
@@ -100,6 +101,25 @@ fn wanted(config: &Config, needed_mib: u64, ledger: &mut Ledger) -> u64 {
         ledger.refuse_value(at, wanted, what, remedy);
     }
     wanted
+}
+
+/// No machine has more memory than it has: EAL would take it page by page until something is killed.
+fn check_machine(config: &Config, memory: &PlanMemory, hardware: Option<&Hardware>, ledger: &mut Ledger) {
+    let needed = memory.eal_mib + mib(memory.arenas_bytes) + mib(memory.tables_bytes);
+    let Some(all) = hardware.and_then(|h| h.memory_mib).filter(|all| needed > *all) else { return };
+    let eal = KeyPath::top("eal");
+    if let Some(wanted) = config.eal.memory_mib {
+        let remedy = format!("set memory_mib to less than {all}, or leave it out");
+        ledger.refuse_value(
+            vec![eal.key("memory_mib")],
+            wanted,
+            format!("this machine has {all} MiB"),
+            remedy,
+        );
+    } else {
+        let what = format!("the plan needs {needed} MiB, and this machine has {all}");
+        ledger.refuse(vec![eal], what, "lower depths, ring sizes, arena_bytes or locations");
+    }
 }
 
 fn rings(ports: &[PlanPort], links: &[PlanLink]) -> u64 {

@@ -300,6 +300,20 @@ fn lcores_share_cpus_where_there_are_too_few() {
 }
 
 #[test]
+fn no_plan_takes_more_memory_than_there_is() {
+    let text = include_str!("../../conf/kv-soft.toml");
+    let with = |text: &str| {
+        let hardware = Hardware { memory_mib: Some(4000), ..Hardware::default() };
+        ConfigFile::parse("x.toml", text).plan(Some(&hardware)).map_err(|refused| refused.to_string())
+    };
+    assert!(with(text).is_ok());
+    let asked = with(&format!("{text}\n[eal]\nmemory_mib = 5000\n")).unwrap_err();
+    assert!(asked.contains("memory_mib = 5000: this machine has 4000 MiB"), "{asked}");
+    let needed = with(&text.replace("# arena_bytes = 268435456", "arena_bytes = 5368709120")).unwrap_err();
+    assert!(needed.contains("this machine has 4000; lower") && needed.contains("arena_bytes"), "{needed}");
+}
+
+#[test]
 fn pages_follow_what_is_free() {
     let config = ConfigFile::parse("x.toml", include_str!("../../conf/source-sink.toml")).config;
     let with = |free| Hardware { hugepages_free_mib: Some(free), ..Hardware::default() };

@@ -12,6 +12,24 @@ pub enum RunError {
     /// DPDK did not start.
     #[error(transparent)]
     Eal(#[from] EalError),
+    /// Devices are missing that were asked for.
+    #[error("{names} could not be made{said}: mend what DPDK names, or leave the device out")]
+    Devices {
+        /// Their names.
+        names: String,
+        /// What DPDK said.
+        said: String,
+    },
+    /// The interface of a tap port belongs to somebody else.
+    #[error(
+        "port {port}: there is an interface {interface} already, and somebody uses it: end the other process, or give the port another name with iface=NAME"
+    )]
+    Tap {
+        /// The port's name in the file.
+        port: String,
+        /// The interface.
+        interface: String,
+    },
     /// A pool could not be made.
     #[error(transparent)]
     Pool(#[from] PoolError),

@@ -13,7 +13,15 @@ pub fn cpus() -> Vec<u16> {
 /// Facts that do not need DPDK to be up.
 pub fn before_eal() -> Hardware {
     let free = Hugepages::free_bytes() >> 20;
-    Hardware { cpus: cpus(), hugepages_free_mib: Some(free), ports: vec![], rdma: rdma() }
+    let memory_mib = memory_mib();
+    Hardware { cpus: cpus(), hugepages_free_mib: Some(free), memory_mib, ports: vec![], rdma: rdma() }
+}
+
+/// All memory of the machine, as the kernel says it.
+fn memory_mib() -> Option<u64> {
+    let text = std::fs::read_to_string("/proc/meminfo").ok()?;
+    let kib = text.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
+    kib.trim().strip_suffix("kB")?.trim().parse::<u64>().ok().map(|kib| kib >> 10)
 }
 
 impl Hardware {

@@ -124,7 +124,7 @@ pub(super) fn memory(
             shape: start.shape,
             partition: worker as u16,
             partitions: memory.partitions,
-            regions: start.staging.iter().map(|region| region.window().clone()).collect(),
+            regions: start.staging.iter().map(|region| region.window()).collect(),
         },
         unix_ns_at_zero: making.unix_ns_at_zero,
     };

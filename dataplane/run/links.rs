@@ -71,7 +71,10 @@ fn remedy(source: &PortSource) -> &'static str {
         "net_memif" => {
             "start the process at the client's end of the socket; if it was joined to an earlier run of this one, restart it, as a memif client joins its server once"
         }
-        "net_tap" | "net_af_packet" | "net_af_xdp" => "set the interface up: ip link set dev INTERFACE up",
+        "net_tap" => "set the interface up: ip link set dev INTERFACE up",
+        "net_af_packet" | "net_af_xdp" => {
+            "set the interface up (ip link set dev INTERFACE up); if it was removed and made anew, restart this process, whose socket stays with the old one"
+        }
         _ => "check the other end",
     }
 }

@@ -15,6 +15,7 @@ mod endpoints;
 mod error;
 mod fabric;
 pub mod hardware;
+mod interfaces;
 mod kv;
 mod links;
 mod load;
@@ -30,7 +31,7 @@ pub use endpoints::VerbsEndpoint;
 pub use error::RunError;
 
 use crate::bridge::PacketPool;
-use crate::config::{ConfigFile, TransportKind};
+use crate::config::{ConfigFile, Hugepages, TransportKind};
 use crate::control::{Endpoint, NodeControl};
 use crate::fabric::{Fabric, WorkerTransport};
 use crate::plan::{
@@ -65,9 +66,19 @@ pub fn run(file: &ConfigFile, words: &[String], first: Plan) -> Result<(), RunEr
     let hardware = hardware::before_eal();
     let signals =
         Signals::install().map_err(|source| RunError::Io { what: "install signal handlers", source })?;
+    interfaces::check_taps(&first)?;
     let eal = Eal::init(complete_args(first.eal_args))?;
+    signals.drain_at_first().map_err(|source| RunError::Io { what: "install signal handlers", source })?;
     let hardware = hardware.with_eal(&eal);
+    devices_are_there(file, &hardware, &eal)?;
     let plan = file.plan(Some(&hardware)).map_err(RunError::Refused)?;
+    if first.memory.hugepages == Hugepages::NoHuge
+        && file.config.eal.hugepages.unwrap_or_default() == Hugepages::Auto
+    {
+        tracing::warn!(
+            "there are not enough free hugepages, so this runs on ordinary pages: slower; 'isthmus check' says how many it needs"
+        );
+    }
     let start = Start { plan: &plan, file, words, hardware: &hardware };
     let kind = plan.nodes.iter().find_map(|n| n.fabric.as_ref()).map(|f| f.transport.kind());
     match kind {
@@ -78,6 +89,22 @@ pub fn run(file: &ConfigFile, words: &[String], first: Plan) -> Result<(), RunEr
             execute(&eal, &start, &signals, |_| Ok(hub.device()))
         }
     }
+}
+
+/// Devices that were asked for by name and could not be made: DPDK would start without them.
+fn devices_are_there(file: &ConfigFile, hardware: &Hardware, eal: &Eal) -> Result<(), RunError> {
+    let of_ports = file.config.port.iter().map(|port| port.device.as_str());
+    let asked = of_ports.chain(file.config.eal.vdev.iter().map(String::as_str));
+    let is_missing = |device: &&str| {
+        let name = device.split(',').next().unwrap_or_default();
+        // Only what becomes a port is known to be there or not.
+        name.starts_with("net_") && hardware.ports.iter().all(|port| port.device != name)
+    };
+    let missing: Vec<&str> = asked.filter(is_missing).collect();
+    if missing.is_empty() {
+        return Ok(());
+    }
+    Err(RunError::Devices { names: missing.join(" and "), said: eal.start_problems().to_string() })
 }
 
 /// The program's name and the plan's EAL options; and a file prefix of this process's own where none is given and EAL

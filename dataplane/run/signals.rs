@@ -1,4 +1,4 @@
-//! SIGINT and SIGTERM: the first one drains, a later one ends the process. SIGHUP asks for another look at the configuration,
+//! SIGINT and SIGTERM: while DPDK starts they end the process as ever, then the first one drains and a later one ends it. SIGHUP asks for another look at the configuration,
 //! or, when it comes because the terminal is gone, is as good as SIGTERM. SIGUSR1 asks for flight records.
 
 use std::io::{self, Read};
@@ -22,30 +22,37 @@ pub(crate) struct Signals {
     /// There was a terminal at the start.
     has_terminal: bool,
     wake: UnixStream,
+    write: UnixStream,
 }
 
 impl Signals {
-    /// Installs the handlers. From here on one signal is noted, and one that comes later than [`PATIENCE`] after it
-    /// exits with 128 + its number.
+    /// Installs the handlers of SIGHUP and SIGUSR1, which would end a process that is still starting.
     pub(crate) fn install() -> io::Result<Self> {
         let asked = Arc::new(AtomicBool::new(false));
         let (wake, write) = UnixStream::pair()?;
         wake.set_nonblocking(true)?;
-        let insistent = Arc::new(AtomicBool::new(false));
-        let first = insist_later(Arc::clone(&insistent))?;
-        for signal in [SIGINT, SIGTERM] {
-            signal_hook::flag::register_conditional_shutdown(signal, 128 + signal, Arc::clone(&insistent))?;
-            signal_hook::flag::register(signal, Arc::clone(&asked))?;
-            signal_hook::low_level::pipe::register(signal, write.try_clone()?)?;
-            signal_hook::low_level::pipe::register(signal, first.try_clone()?)?;
-        }
         let records = Arc::new(AtomicBool::new(false));
         signal_hook::flag::register(SIGUSR1, Arc::clone(&records))?;
         signal_hook::low_level::pipe::register(SIGUSR1, write.try_clone()?)?;
         let hung_up = Arc::new(AtomicBool::new(false));
         signal_hook::flag::register(SIGHUP, Arc::clone(&hung_up))?;
-        signal_hook::low_level::pipe::register(SIGHUP, write)?;
-        Ok(Signals { asked, records, hung_up, has_terminal: has_terminal(), wake })
+        signal_hook::low_level::pipe::register(SIGHUP, write.try_clone()?)?;
+        Ok(Signals { asked, records, hung_up, has_terminal: has_terminal(), wake, write })
+    }
+
+    /// From here on one SIGINT or SIGTERM is noted, and one that comes later than [`PATIENCE`] after it exits with 128 + its
+    /// number.
+    pub(crate) fn drain_at_first(&self) -> io::Result<()> {
+        let insistent = Arc::new(AtomicBool::new(false));
+        let first = insist_later(Arc::clone(&insistent))?;
+        for signal in [SIGINT, SIGTERM] {
+            // What notes the first one comes first, or one in between would be lost.
+            signal_hook::flag::register(signal, Arc::clone(&self.asked))?;
+            signal_hook::low_level::pipe::register(signal, self.write.try_clone()?)?;
+            signal_hook::flag::register_conditional_shutdown(signal, 128 + signal, Arc::clone(&insistent))?;
+            signal_hook::low_level::pipe::register(signal, first.try_clone()?)?;
+        }
+        Ok(())
     }
 
     /// True once a signal has come.

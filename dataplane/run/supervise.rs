@@ -1,6 +1,7 @@
 //! The main lcore while workers run: connections, statistics, shutdown.
 
 use super::error::RunError;
+use super::interfaces::{self, of_socket};
 use super::links::Links;
 use super::ports::RunningPort;
 use super::reload::Reloader;
@@ -25,6 +26,8 @@ use std::sync::Arc;
 const NAP_MS: u64 = 5;
 /// Longest wait for the TCP goodbye after a drain.
 const GOODBYE_NS: u64 = 500_000_000;
+/// Time between two tries to give a worker its last order.
+const STOP_AGAIN: std::time::Duration = std::time::Duration::from_millis(1);
 /// Quiet time after which sinks are taken to have seen everything.
 const SETTLE_NS: u64 = 200_000_000;
 /// Age of the figures on the telemetry socket.
@@ -73,6 +76,8 @@ pub(super) struct Supervisor<'a, D: Endpoint> {
     clock: Clock,
     ports: &'a [RunningPort],
     port_names: Vec<String>,
+    /// By port: the kernel's interface that tells whether the link is up, where the driver does not.
+    sockets: Vec<Option<String>>,
     pools: &'a [Mempool],
     workers: Vec<WorkerPlace>,
     plain: Vec<Plain<D::Qp>>,
@@ -120,6 +125,7 @@ impl<'a, D: Endpoint> Supervisor<'a, D> {
             reporter: Reporter::new(plan),
             clock,
             ports,
+            sockets: plan.ports.iter().map(|p| of_socket(&p.source).map(str::to_owned)).collect(),
             port_names: plan.ports.iter().map(|p| p.name.clone()).collect(),
             pools,
             workers,
@@ -155,6 +161,9 @@ impl<'a, D: Endpoint> Supervisor<'a, D> {
             self.turn(signals);
             if !started && self.controls.iter().all(|c| c.is_established()) && self.are_keys_served() {
                 started = true;
+                if !self.controls.is_empty() {
+                    tracing::info!("everything is connected: traffic may come");
+                }
                 self.plain.iter().for_each(|p| drop(p.mailbox.order(Order::Start)));
             }
             if self.are_loads_done() {
@@ -250,6 +259,9 @@ impl<'a, D: Endpoint> Supervisor<'a, D> {
         let at_ms = now.0 / 1_000_000;
         self.last =
             sampling::sample(at_ms, self.clock.hz(), &self.workers, ports, self.pools, &self.controls);
+        for (port, interface) in self.last.ports.iter_mut().zip(&self.sockets) {
+            port.link_up &= interface.as_deref().is_none_or(interfaces::is_up);
+        }
         self.links.look(now, &self.last.ports);
     }
 
@@ -328,8 +340,9 @@ impl<'a, D: Endpoint> Supervisor<'a, D> {
     fn stop(&mut self, signals: &Signals) {
         self.turn(signals);
         for mailbox in self.all.iter().flatten() {
+            // A worker that takes no orders any more hangs in a driver: who waits for it can still end the process by a signal.
             while mailbox.order(Order::Stop).is_err() {
-                std::thread::yield_now();
+                std::thread::sleep(STOP_AGAIN);
             }
         }
     }
@@ -380,7 +393,9 @@ impl Conclusion {
                 .push(format!("{leaked} buffers were given up because the device did not let go of them"));
         }
         self.last.pools = pools.iter().map(sampling::pool).collect();
-        self.reporter.conclude(&self.last, &self.unclean);
+        if let Err(error) = self.reporter.conclude(&self.last, &self.unclean) {
+            self.unclean.push(format!("the final report could not be written to standard output: {error}"));
+        }
         for load in loads {
             self.reporter.show_load(load);
             if let Some(why) = load.verdict() {

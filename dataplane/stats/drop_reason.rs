@@ -10,6 +10,12 @@ macro_rules! reasons {
         }
 
         impl DropReason {
+    /// False for what is dropped in a run where all is well: frames that a port brings and nobody asked for, as the kernel's
+    /// multicasts, and copies of what has come already.
+    pub const fn is_loss(self) -> bool {
+        !matches!(self, DropReason::NotWanted | DropReason::FabricNotWanted | DropReason::FabricDuplicate)
+    }
+
             /// All reasons, in order of their numbers.
             pub const ALL: &[DropReason] = &[$(DropReason::$name,)*];
 

@@ -71,10 +71,11 @@ fn carried(nodes: &[Node<'_>]) -> String {
 
 fn drops(nodes: &[Node<'_>], color: bool) -> String {
     let columns = [("drops at", Left), ("reason", Left), ("total", Right), ("because", Left)];
-    let mut grid = Grid::new(columns).red(color);
+    let mut grid = Grid::new(columns).color(color);
     for n in nodes {
         for (reason, total) in n.counts.drops() {
-            grid.row([n.name.clone(), reason.name().into(), grouped(total), reason.help().into()]);
+            let cells = [n.name.clone(), reason.name().into(), grouped(total), reason.help().into()];
+            if reason.is_loss() { grid.red_row(cells) } else { grid.row(cells) }
         }
     }
     if grid.is_empty() { "no drops\n".into() } else { grid.text() }
@@ -121,18 +122,22 @@ fn verdict(counts: &Tally) -> String {
         (counts.value(Counter::OutOfOrder), "out of order"),
         (counts.value(Counter::Duplicates), "duplicates"),
         (counts.value(Counter::Corrupt), "corrupt"),
-        (counts.value(Counter::Foreign), "foreign"),
     ];
     let verified = counts.value(Counter::FramesVerified);
     let seen = counts.value(Counter::RxFrames);
     if wrong.iter().any(|w| w.0 > 0) {
         return format!("{} verified, BAD: {}", grouped(verified), terms(&wrong).replace(" + ", ", "));
     }
+    // Frames that no source of ours made: a port that others use as well has them.
+    let foreign = match counts.value(Counter::Foreign) {
+        0 => String::new(),
+        n => format!("; {} foreign", grouped(n)),
+    };
     match (verified, seen) {
         (0, 0) => "saw no frame".into(),
         (0, 1) => "1 frame seen, not verified".into(),
         (0, _) => format!("{} frames seen, not verified", grouped(seen)),
-        _ => format!("{} verified, in order, none missing: good", grouped(verified)),
+        _ => format!("{} verified, in order, none missing: good{foreign}", grouped(verified)),
     }
 }
 

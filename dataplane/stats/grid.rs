@@ -19,19 +19,27 @@ pub(super) enum Side {
 pub(super) struct Grid<const N: usize> {
     sides: [Side; N],
     rows: Vec<[String; N]>,
-    /// Rows below the heading are red.
-    red: bool,
+    /// Rows that are red, by their number, if colours are wanted.
+    red: Vec<usize>,
+    color: bool,
 }
 
 impl<const N: usize> Grid<N> {
     /// A grid with a heading and no rows.
     pub(super) fn new(columns: [(&str, Side); N]) -> Self {
-        Grid { sides: columns.map(|c| c.1), rows: vec![columns.map(|c| c.0.to_owned())], red: false }
+        let rows = vec![columns.map(|c| c.0.to_owned())];
+        Grid { sides: columns.map(|c| c.1), rows, red: Vec::new(), color: false }
     }
 
-    /// The same with its rows in red.
-    pub(super) fn red(self, red: bool) -> Self {
-        Grid { red, ..self }
+    /// The same in colours or without.
+    pub(super) fn color(self, color: bool) -> Self {
+        Grid { color, ..self }
+    }
+
+    /// Adds a row that is red where there are colours.
+    pub(super) fn red_row(&mut self, cells: [String; N]) {
+        self.red.push(self.rows.len());
+        self.row(cells);
     }
 
     /// Adds a row.
@@ -61,7 +69,7 @@ impl<const N: usize> Grid<N> {
             });
             let line = cells.join(gap);
             let line = line.trim_end();
-            if self.red && number > 0 {
+            if self.color && self.red.contains(&number) {
                 out.push_str(&format!("{RED}{line}{PLAIN}\n"));
             } else {
                 out.push_str(&format!("{line}\n"));
@@ -91,7 +99,9 @@ mod tests {
         grid.row(["a".into(), "10".into()]);
         grid.row(["longer".into(), "7".into()]);
         assert_eq!(grid.text(), "name     n\na       10\nlonger   7\n");
-        assert_eq!(grid.red(true).text().matches(RED).count(), 2);
+        grid.red_row(["red".into(), "1".into()]);
+        assert_eq!(grid.text().matches(RED).count(), 0);
+        assert_eq!(grid.color(true).text().matches(RED).count(), 1);
     }
 
     #[test]

@@ -85,13 +85,14 @@ impl Reporter {
 
     /// Shows the totals at the end, and what could not be taken down. The pools of the sample are looked at again for
     /// this, after everything else is gone.
-    pub fn conclude(&mut self, sample: &Sample, unclean: &[String]) {
+    ///
+    /// # Errors
+    /// The report could not be written; a reader that has gone away is none.
+    pub fn conclude(&mut self, sample: &Sample, unclean: &[String]) -> std::io::Result<()> {
         screen::leave();
         match write(&concluded(self.style, sample, unclean)) {
-            Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
-                tracing::error!("the final report could not be written to standard output: {error}");
-            }
-            _ => {}
+            Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
+            written => written,
         }
     }
 }

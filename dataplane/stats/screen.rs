@@ -17,11 +17,30 @@ fn redrawn(before: &str, between: &str, table: &str) -> String {
     format!("{erase}{between}\x1b[?7l{table}\x1b[?7h")
 }
 
+/// As much of a table as a screen of so many rows has room for above the cursor: what has scrolled away cannot be drawn again.
+fn fitted(table: &str, rows: usize) -> String {
+    let lines = table.lines().count();
+    if lines < rows || rows < 3 {
+        return table.to_owned();
+    }
+    let kept = rows - 2;
+    let mut text: String = table.split_inclusive('\n').take(kept).collect();
+    text.push_str(&format!("... {} more lines: make the window taller\n", lines - kept));
+    text
+}
+
+/// Rows of the terminal; as many as one likes where nobody knows.
+fn rows() -> usize {
+    let size = rustix::termios::tcgetwinsize(io::stdout());
+    size.ok().map(|size| usize::from(size.ws_row)).filter(|rows| *rows > 0).unwrap_or(usize::MAX)
+}
+
 /// Draws a table, which ends in a new line, in place of the last one.
 pub(super) fn draw(table: &str) -> io::Result<()> {
     let mut last = shown();
-    let text = redrawn(&last, "", table);
-    table.clone_into(&mut last);
+    let table = fitted(table, rows());
+    let text = redrawn(&last, "", &table);
+    *last = table;
     let mut out = io::stdout().lock();
     out.write_all(text.as_bytes()).and_then(|()| out.flush())
 }
@@ -95,6 +114,15 @@ mod tests {
             }
         }
         lines
+    }
+
+    #[test]
+    fn a_table_is_cut_to_the_window() {
+        let table = "1\n2\n3\n4\n5\n";
+        assert_eq!(fitted(table, 6), table);
+        assert_eq!(fitted(table, 5), "1\n2\n3\n... 2 more lines: make the window taller\n");
+        assert_eq!(fitted(table, 0), table, "no window");
+        assert!((3..9).all(|rows| fitted(table, rows).lines().count() < rows.max(6)));
     }
 
     #[test]

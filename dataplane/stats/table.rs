@@ -145,12 +145,13 @@ fn ports(now: &Sample, before: &Sample, seconds: f64) -> String {
 fn drops(now: &Sample, before: &Sample, seconds: f64, color: bool) -> String {
     let earlier = counts_by_node(before);
     let columns = [("drops at", Left), ("reason", Left), ("per second", Right), ("total", Right)];
-    let mut grid = Grid::new(columns).red(color);
+    let mut grid = Grid::new(columns).color(color);
     for (node, tally) in counts_by_node(now) {
         for (reason, total) in tally.drops() {
             let before = earlier.iter().find(|e| e.0 == node).map_or(0, |e| e.1.dropped(reason));
             let rate = short(total.saturating_sub(before) as f64 / seconds);
-            grid.row([clip(node, NAME_MAX), reason.name().into(), rate, grouped(total)]);
+            let cells = [clip(node, NAME_MAX), reason.name().into(), rate, grouped(total)];
+            if reason.is_loss() { grid.red_row(cells) } else { grid.row(cells) }
         }
     }
     if grid.is_empty() { "no drops\n".into() } else { grid.text() }

@@ -25,7 +25,7 @@ pub struct PathOrder {
     /// The peer's memory, where it offers any.
     pub region: Option<RegionOffer>,
     /// More memory of the peer, that this peer alone may write.
-    pub staging: Option<RegionOffer>,
+    pub staging: Option<Box<RegionOffer>>,
     /// The peer's greeting.
     pub application: Arc<[u8]>,
     /// Transport type.

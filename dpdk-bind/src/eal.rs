@@ -55,6 +55,8 @@ pub(crate) struct EalInner {
     pub(crate) journal: &'static log::Journal,
     /// What went wrong at start without stopping it.
     problems: Said,
+    /// The directory of its files, where it is this process's alone.
+    own_dir: Option<PathBuf>,
     main_thread: ThreadId,
     /// Worker lcores launched and not yet joined.
     pub(crate) running: AtomicUsize,
@@ -96,7 +98,10 @@ impl Eal {
         if let Some(printed) = printed {
             printed.replay();
         }
-        Ok(Eal { inner: Arc::new(EalInner::new(journal, problems)) })
+        // Without files of its own it has a lock on none, and the directory may be another process's as well.
+        let shares = args.iter().any(|a| matches!(a.as_str(), "--in-memory" | "--no-shconf"));
+        let own_dir = (!shares).then(runtime_dir);
+        Ok(Eal { inner: Arc::new(EalInner::new(journal, problems, own_dir)) })
     }
 
     /// DPDK's version at run time, such as `DPDK 22.11.11`.
@@ -129,8 +134,7 @@ impl Eal {
 
     /// Directory of this EAL's sockets, such as `/var/run/dpdk/rte`.
     pub fn runtime_dir(&self) -> PathBuf {
-        // SAFETY: the EAL is up and returns a string that lives as long as it.
-        PathBuf::from(unsafe { text(sys::rte_eal_get_runtime_dir()) })
+        runtime_dir()
     }
 
     /// The `--file-prefix` in use (`rte` by default).
@@ -150,10 +154,11 @@ impl core::fmt::Debug for Eal {
 }
 
 impl EalInner {
-    fn new(journal: &'static log::Journal, problems: Said) -> Self {
+    fn new(journal: &'static log::Journal, problems: Said, own_dir: Option<PathBuf>) -> Self {
         EalInner {
             journal,
             problems,
+            own_dir,
             main_thread: std::thread::current().id(),
             running: AtomicUsize::new(0),
             launch: Mutex::new(()),
@@ -227,8 +232,18 @@ impl Drop for EalInner {
         let rc = unsafe { sys::rte_eal_cleanup() };
         if rc != 0 {
             tracing::warn!(target: "dpdk", error = %io::Error::from_raw_os_error(-rc), "rte_eal_cleanup failed");
+            return;
+        }
+        // DPDK leaves its files there, megabytes for each prefix; nobody can use them any more.
+        if let Some(Err(error)) = self.own_dir.as_ref().map(std::fs::remove_dir_all) {
+            tracing::debug!(target: "dpdk", %error, "the runtime directory stays");
         }
     }
+}
+
+fn runtime_dir() -> PathBuf {
+    // SAFETY: the EAL is up and returns a string that lives as long as it.
+    PathBuf::from(unsafe { text(sys::rte_eal_get_runtime_dir()) })
 }
 
 /// `rte_errno` of this thread.

@@ -46,6 +46,34 @@ fn packets_at_the_wrong_queue_are_handed_over() {
     assert!(handed("relay-a") + handed("relay-b") > 0, "{last}");
 }
 
+/// DPDK's driver calls the link of a packet socket up whatever becomes of its interface.
+#[test]
+fn a_link_that_goes_down_is_noticed() {
+    if let Some(why) = no_cable() {
+        println!("SKIPPED: {why}");
+        return;
+    }
+    let conf = r#"
+poll = "adaptive"
+[[port]]
+name = "in"
+device = "net_af_packet0,iface=va"
+[[node]]
+name = "sink"
+service = "sink"
+ports = ["in"]
+"#;
+    // The cable is cut from within the name space, as soon as the port is there, and mended again.
+    let cut = format!("{CABLE}; (sleep 2; ip link set vb down; sleep 5; ip link set vb up) & true");
+    let mut run = Run::start_after(&cut, "cut", conf);
+    run.wait_for("a port that is up", |report| report["ports"][0]["link_up"] == true);
+    run.wait_for("the cut", |report| report["ports"][0]["link_up"] == false);
+    run.wait_for_log("the link is down");
+    run.wait_for_log("the link is up again");
+    run.ask_to_end();
+    run.last_words();
+}
+
 #[test]
 fn an_address_that_the_kernel_has_is_not_used() {
     if let Some(why) = no_cable() {

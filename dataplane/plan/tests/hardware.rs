@@ -61,6 +61,7 @@ fn machine() -> Hardware {
     Hardware {
         cpus: vec![0, 1, 2, 3],
         hugepages_free_mib: Some(1024),
+        memory_mib: Some(8192),
         ports: vec![port()],
         rdma: vec![rdma("rxe0")],
     }

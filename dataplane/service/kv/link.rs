@@ -66,7 +66,7 @@ impl KvLink {
             message_bytes: order.message_bytes,
             worker: order.local_worker,
             region: order.region,
-            staging: order.staging,
+            staging: order.staging.as_deref().copied(),
             hello: Arc::clone(&order.application),
         })
     }

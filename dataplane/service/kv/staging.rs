@@ -163,7 +163,7 @@ mod tests {
             }
         }
         for (worker, partition, slot, text) in written {
-            let regions = vec![arena.window().clone()];
+            let regions = vec![arena.window()];
             let staging = Staging { shape: SHAPE, partition, partitions: 2, regions };
             let mut buf = pool.alloc().unwrap();
             assert!(staging.copy_out(0, worker, slot, text.len() as u32, &mut buf));
@@ -180,8 +180,7 @@ mod tests {
         let read = RegionOffer { access: Access::REMOTE_READ, ..offer(&arena) };
         assert!(Slots::new(SHAPE, read, (0, 0), 1).is_none());
         assert!(Slots::new(Shape::default(), offer(&arena), (0, 0), 1).is_none());
-        let staging =
-            Staging { shape: SHAPE, partition: 0, partitions: 1, regions: vec![arena.window().clone()] };
+        let staging = Staging { shape: SHAPE, partition: 0, partitions: 1, regions: vec![arena.window()] };
         let mut buf = HeapPool::new(1, 64).alloc().unwrap();
         assert!(!staging.copy_out(0, 0, 3, 1, &mut buf), "no such slot");
         assert!(!staging.copy_out(0, 0, 0, 129, &mut buf), "longer than a slot");

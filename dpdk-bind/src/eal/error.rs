@@ -21,8 +21,8 @@ pub enum EalError {
         cause: EalCause,
         /// The last lines DPDK said about it.
         said: Said,
-        /// Its error number.
-        source: io::Error,
+        /// Its error number, if it left one.
+        source: Option<io::Error>,
     },
 }
 
@@ -206,7 +206,8 @@ impl EalError {
         let printed = stderr.lines().map(str::trim).filter(|l| !l.is_empty() && !is_logged(l));
         let lines: Vec<&str> = logged.chain(printed).collect();
         let cause = find_cause(args, &lines);
-        EalError::Init { said: Said::quote(lines), cause, source: io::Error::from_raw_os_error(errno) }
+        let source = (errno != 0).then(|| io::Error::from_raw_os_error(errno));
+        EalError::Init { said: Said::quote(lines), cause, source }
     }
 }
 

@@ -90,7 +90,7 @@ impl FrameKind {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
 pub enum FrameError {
     /// Another protocol speaks here.
-    #[error("the first bytes are {0:02x?}, not the magic {MAGIC:02x?}")]
+    #[error("the first bytes are \"{}\", not \"{}\"", .0.escape_ascii(), MAGIC.escape_ascii())]
     Magic([u8; 4]),
     /// Same protocol, other major version.
     #[error("you speak version {0}, we speak version {MAJOR}")]

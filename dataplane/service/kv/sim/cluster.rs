@@ -213,7 +213,7 @@ impl Cluster {
                     shape,
                     partition: p as u16,
                     partitions: setup.partitions,
-                    regions: staging.iter().map(|a| a.window().clone()).collect(),
+                    regions: staging.iter().map(|a| a.window()).collect(),
                 },
                 paths: setup.gateways * 2,
                 gateway_workers_max: 1,
