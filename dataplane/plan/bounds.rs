@@ -11,8 +11,6 @@ pub const TX_BURST: u32 = 64;
 pub const TX_BACKLOG: u32 = OUTBOX as u32 + TX_BURST;
 /// RoCE frames that wait for another worker at most.
 pub(crate) const HANDOVER_SLOTS: u32 = crate::soft::HANDOVER as u32;
-/// RoCE frames of a worker that wait for an earlier one at most.
-pub(crate) const HELD_FRAMES: u32 = crate::soft::HELD as u32;
 /// Client frames of a worker that wait on a port shared with RoCE packets.
 pub(crate) const PARKED_FRAMES: u32 = crate::worker::PARKED as u32;
 /// Completions of one poll.

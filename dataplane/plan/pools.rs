@@ -2,7 +2,7 @@
 
 use super::bounds::{
     COMPLETION_BURST, DATA_ROOM_BYTES, DRIVER_OVERHEAD_BYTES, GRH_BYTES, HANDOVER_SLOTS, HEADROOM_BYTES,
-    HELD_FRAMES, MAX_POOL, PARKED_FRAMES, RX_BURST, TX_BACKLOG,
+    MAX_POOL, PARKED_FRAMES, RX_BURST, TX_BACKLOG,
 };
 use super::drivers::device_number;
 use super::kv::REASSEMBLIES;
@@ -10,6 +10,7 @@ use super::ledger::{Ledger, fabric_at};
 use super::ports::Draft;
 use super::{PlanFabric, PlanNode, PlanPool, PlanQp, PlanService, PlanTransport, PortSource};
 use crate::config::{Config, QpKind};
+use rdma_engine::soft::SoftConfig;
 
 /// An item of the usual length with its header and key, in bytes.
 const USUAL_ITEM_BYTES: u32 = 4096 + 320;
@@ -177,13 +178,19 @@ fn soft_holdings(node: &PlanNode, ports: &Draft) -> u64 {
     let Some(fabric) = &node.fabric else { return 0 };
     let workers = node.workers.len() as u64;
     let handed_over = if workers > 1 { workers * u64::from(HANDOVER_SLOTS) } else { 0 };
-    let held = workers * u64::from(HELD_FRAMES);
+    let held = workers * u64::from(held(node, fabric));
     let pinned = match node.service {
         // Replies are cut from what was read, so their slots hold no more than the requests do.
         PlanService::Kv(_) | PlanService::Memory(_) => read_packets(node, fabric),
         _ => tx_slots(node, ports) * packets(node, fabric),
     };
     posted_receives(node, fabric) * packets(node, fabric) + pinned + handed_over + held
+}
+
+/// Packets that a worker holds while an earlier one is sent again.
+fn held(node: &PlanNode, fabric: &PlanFabric) -> u32 {
+    let PlanTransport::Soft(soft) = &fabric.transport else { return 0 };
+    SoftConfig::held_for(soft.window, node.workers.first().map_or(0, |worker| worker.qps.len() as u32))
 }
 
 /// Client frames that wait while RoCE packets use their port, and a second backlog for its TX queue.

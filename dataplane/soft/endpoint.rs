@@ -58,9 +58,6 @@ pub struct SoftPort {
     pub steering: Option<Steering>,
 }
 
-/// Frames that a worker holds at most while an earlier one is sent again; more are dropped and sent again themselves.
-pub const HELD: usize = 256;
-
 /// Flight records that wait to be written; more are dropped: the first ones tell more.
 const RECORDS: usize = 64;
 
@@ -117,10 +114,10 @@ impl SoftEndpoint {
         config.ethernet_mtu = port.mtu.into();
         config.jumbo_payload = port.pmtu.filter(|pmtu| *pmtu > 4096).unwrap_or(0);
         config.icrc = !port.in_memory;
-        config.max_held = HELD as u32;
         config.recorder_frames = port.flight_records.as_ref().map_or(0, |(_, packets)| *packets);
         config.max_qps = port.max_qps.max(2).next_power_of_two();
         config.window = port.window;
+        config.max_held = SoftConfig::held_for(port.window, port.max_qps.into());
         config.dcqcn = port.dcqcn_mbps.map(Dcqcn::new);
         let host = HostSettings {
             mac,

@@ -17,7 +17,7 @@ mod handover;
 mod steering;
 mod worker;
 
-pub use endpoint::{HELD, SoftEndpoint, SoftEndpointError, SoftPort, station_mac};
+pub use endpoint::{SoftEndpoint, SoftEndpointError, SoftPort, station_mac};
 pub use handover::HANDOVER;
 pub use steering::Steering;
 pub use worker::SoftWorker;

@@ -7,7 +7,7 @@ mod slab;
 mod soft_pair;
 
 use rdma_engine::qp::{AddressVector, BringUp, Change, InitAttr, QpCaps, QpSpec, RtrAttr, RtsAttr};
-use rdma_engine::soft::{SoftConfig, SoftDevice};
+use rdma_engine::soft::{Agreement, SoftConfig, SoftDevice};
 use rdma_engine::transport::{CqSpec, Device, Transport, WorkerSpec};
 use rdma_engine::types::{Pmtu, Psn, QpType, Qpn};
 use rdma_engine::wire::Mac;
@@ -43,34 +43,42 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-#[test]
-fn nothing_is_allocated_once_everything_is_set_up() {
-    let mut pair = Pair::new(SlabPool::new(4096));
-    let kinds = [OpKind::Send, OpKind::Write, OpKind::Read, OpKind::FetchAdd];
-    let round = |pair: &mut Pair, lose: u64| {
-        for kind in kinds {
-            let slice = pair.slice(3000);
-            let word = RemoteWord { addr: slice.addr, rkey: slice.rkey };
-            let op = match kind {
-                OpKind::Send => Op::Send,
-                OpKind::Write => Op::Write(slice),
-                OpKind::Read => Op::Read(RemoteSlice { ..slice }),
-                _ => Op::FetchAdd { word, add: 1 },
-            };
-            pair.carry(op, 3000, 200, lose);
-        }
-    };
-    round(&mut pair, 0);
-    round(&mut pair, 50);
-    let before = ALLOCATIONS.get();
-    (0..5).for_each(|_| round(&mut pair, 0));
-    (0..5).for_each(|_| round(&mut pair, 37));
-    assert_eq!(ALLOCATIONS.get() - before, 0);
-    assert!(pair.retransmitted() > 100, "frames were lost and sent again");
+fn agreement(selective_repeat: bool) -> Agreement {
+    Agreement { selective_repeat, jumbo_payload: 0 }
 }
 
-/// Bytes of a device and a worker for `max_qps`, with `count` queue pairs of this depth, connected and idle.
-fn bytes_of(max_qps: u16, count: usize, depth: u32) -> i64 {
+#[test]
+fn nothing_is_allocated_once_everything_is_set_up() {
+    for selective in [false, true] {
+        let mut pair = Pair::new(SlabPool::new(4096), agreement(selective));
+        let kinds = [OpKind::Send, OpKind::Write, OpKind::Read, OpKind::FetchAdd];
+        let round = |pair: &mut Pair, lose: u64| {
+            for kind in kinds {
+                let slice = pair.slice(3000);
+                let word = RemoteWord { addr: slice.addr, rkey: slice.rkey };
+                let op = match kind {
+                    OpKind::Send => Op::Send,
+                    OpKind::Write => Op::Write(slice),
+                    OpKind::Read => Op::Read(RemoteSlice { ..slice }),
+                    _ => Op::FetchAdd { word, add: 1 },
+                };
+                pair.carry(op, 3000, 200, lose);
+            }
+        };
+        round(&mut pair, 0);
+        // The first loss is no set-up either.
+        let before = ALLOCATIONS.get();
+        (0..5).for_each(|_| round(&mut pair, 0));
+        (0..5).for_each(|_| round(&mut pair, 37));
+        assert_eq!(ALLOCATIONS.get() - before, 0, "selective repeat: {selective}");
+        assert!(pair.retransmitted() > 100, "frames were lost and sent again");
+        assert_eq!(pair.held() > 100, selective);
+    }
+}
+
+/// Bytes of a device and a worker for `max_qps`, with `count` queue pairs of this depth that agreed on this, connected
+/// and idle.
+fn bytes_of(max_qps: u16, count: usize, depth: u32, agreed: Agreement) -> i64 {
     let mut config = SoftConfig::new(Mac([2, 0, 0, 0, 0, 0]), vec![ip(0)]);
     config.max_qps = max_qps;
     let before = LIVE.get();
@@ -83,6 +91,7 @@ fn bytes_of(max_qps: u16, count: usize, depth: u32) -> i64 {
         let spec = QpSpec { kind: QpType::Rc, caps, srq: None, cq: 0 };
         let mut qp = device.create_qp(0, &spec).expect("a queue pair");
         device.modify(&mut qp, &Change::Init(InitAttr { access: rights(), qkey: 0 })).expect("INIT");
+        device.agree(&mut qp, agreed).expect("before RTR");
         let rtr = RtrAttr {
             path: AddressVector::to(ip(1).into(), 0),
             dest_qpn: Qpn::new(0x11),
@@ -102,13 +111,16 @@ fn bytes_of(max_qps: u16, count: usize, depth: u32) -> i64 {
 
 #[test]
 fn an_idle_queue_pair_takes_less_than_a_kibibyte_beyond_its_rings() {
-    let each = (bytes_of(4096, 4000, 1) - bytes_of(4096, 1000, 1)) / 3000;
-    let entries = (bytes_of(4096, 1000, 64) - bytes_of(4096, 1000, 1)) / 1000 / 63;
-    // The tables of a worker have a place for every queue pair it may get.
-    let places = (bytes_of(4096, 0, 1) - bytes_of(16, 0, 1)) / 4080;
-    println!(
-        "{each} bytes a queue pair, of which {entries} are one request and one receive; {places} in tables"
-    );
-    assert!(each - entries + places <= 1024, "{each} - {entries} + {places}");
-    assert!(entries <= 256);
+    for selective_repeat in [false, true] {
+        let bytes = |max_qps, count, depth| bytes_of(max_qps, count, depth, agreement(selective_repeat));
+        let each = (bytes(4096, 4000, 1) - bytes(4096, 1000, 1)) / 3000;
+        let entries = (bytes(4096, 1000, 64) - bytes(4096, 1000, 1)) / 1000 / 63;
+        // The tables of a worker have a place for every queue pair it may get.
+        let places = (bytes(4096, 0, 1) - bytes(16, 0, 1)) / 4080;
+        println!(
+            "selective repeat {selective_repeat}: {each} bytes a queue pair, of which {entries} are one request and one receive; {places} in tables"
+        );
+        assert!(each - entries + places <= 1024, "{selective_repeat}: {each} - {entries} + {places}");
+        assert!(entries <= 256);
+    }
 }

@@ -77,6 +77,7 @@ impl Host {
         config.ethernet_mtu = if scenario.jumbo { 9000 } else { 4200 };
         config.jumbo_payload = if scenario.jumbo { JUMBO } else { 0 };
         config.dcqcn = scenario.dcqcn;
+        config.max_held = scenario.max_held;
         config.recorder_frames = scenario.recorder_frames;
         config.max_qps = 8;
         config.max_regions = 8;

@@ -58,6 +58,8 @@ pub struct Scenario {
     pub faults: [Faults; 2],
     /// Both ends have agreed on selective repeat.
     pub selective: bool,
+    /// Packets that each end holds for that.
+    pub max_held: u32,
     /// Rate control.
     pub dcqcn: Option<Dcqcn>,
     /// Both ends have agreed on packets of 8192 bytes.
@@ -117,6 +119,7 @@ impl Scenario {
             recorder_frames: 0,
             harsh,
             faults,
+            max_held: rng.pick(&[0, 5, 60, 1024]),
         }
     }
 

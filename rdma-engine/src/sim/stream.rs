@@ -7,7 +7,7 @@ use super::scenario::Scenario;
 use super::trace::Trace;
 use crate::buf::{Buf, Pool};
 use crate::heap::HeapBuf;
-use crate::soft::{FlightRecord, SoftCounters};
+use crate::soft::{FlightRecord, SoftConfig, SoftCounters};
 use crate::transport::{Completions, Transport};
 use crate::types::{Pmtu, QpType, Time};
 use crate::wr::{Cookie, Op, OpKind, RemoteSlice, SendWr, Status};
@@ -45,6 +45,7 @@ impl Stream {
             copybreak: 5000,
             shared_ppm: 0,
             selective: false,
+            max_held: SoftConfig::held_for(256, pairs as u32),
             dcqcn: None,
             jumbo: false,
             ..Scenario::new(1)
@@ -129,84 +130,4 @@ fn message(host: &Host, empty: bool) -> HeapBuf {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::super::network::Marking;
-    use super::*;
-    use crate::soft::Dcqcn;
-
-    /// 10 Gb/s and 10 us each way: a round trip holds 25 kB.
-    fn wire() -> Faults {
-        Faults { byte_ps: 800, ..Faults::none(10_000) }
-    }
-
-    /// Bytes carried in 10 ms by one queue pair.
-    fn carried(kind: OpKind, selective: bool, loss_ppm: u32) -> (u64, SoftCounters) {
-        let scenario = Scenario { selective, ..Stream::scenario(1) };
-        let mut stream = Stream::new(scenario, kind, Faults { loss_ppm, ..wire() });
-        stream.run(1, Time(10_000_000)).unwrap();
-        (stream.carried[0], stream.counters(0))
-    }
-
-    #[test]
-    #[cfg_attr(miri, ignore = "too many frames for an interpreter")]
-    fn one_percent_loss_leaves_more_than_half_of_the_throughput() {
-        for kind in [OpKind::Write, OpKind::Read] {
-            let (whole, _) = carried(kind, true, 0);
-            let (lossy, counters) = carried(kind, true, 10_000);
-            let (before, go_back) = carried(kind, false, 10_000);
-            println!(
-                "{kind:?}: {whole} lossless, {lossy} selective ({} again), {before} go-back-N ({} again)",
-                counters.retransmitted, go_back.retransmitted
-            );
-            assert!(whole > 11_000_000, "{whole}");
-            assert!(2 * lossy > whole, "{kind:?}: {lossy} of {whole}");
-            assert!(lossy > before && counters.held + counters.sacks > 10, "{lossy} {before}");
-        }
-    }
-
-    /// A bottleneck that marks as the paper of DCQCN advises for 10 Gb/s.
-    fn marking() -> Faults {
-        let marking = Marking { from_bytes: 20_000, to_bytes: 200_000, most_ppm: 100_000 };
-        Faults { marking: Some(marking), ..wire() }
-    }
-
-    #[test]
-    #[cfg_attr(miri, ignore = "too many frames for an interpreter")]
-    fn two_flows_share_a_bottleneck_and_keep_its_queue_short() {
-        let scenario = Scenario { dcqcn: Some(Dcqcn::new(10_000)), ..Stream::scenario(2) };
-        let mut stream = Stream::new(scenario, OpKind::Write, marking());
-        // The first one has the wire to itself before the second one comes.
-        stream.run(1, Time(5_000_000)).unwrap();
-        stream.run(2, Time(60_000_000)).unwrap();
-        stream.take_most_queued();
-        let before = stream.carried.clone();
-        stream.run(2, Time(110_000_000)).unwrap();
-        let shares: Vec<u64> = stream.carried.iter().zip(&before).map(|(now, then)| now - then).collect();
-        let (total, queued) = (shares.iter().sum::<u64>(), stream.take_most_queued());
-        println!("{shares:?} bytes in 50 ms, {queued} queued at most, {} CNPs", stream.counters(0).cnps);
-        assert!(total > 50_000_000, "the wire is used: {total} of 62 500 000");
-        let fair = total / 2;
-        assert!(shares.iter().all(|s| s.abs_diff(fair) < fair / 4), "{shares:?}");
-        assert!(queued < 400_000, "{queued}");
-        assert!(stream.counters(0).cnps > 0 && stream.counters(0).timeouts == 0);
-    }
-
-    #[test]
-    #[cfg_attr(miri, ignore = "too many frames for an interpreter")]
-    fn without_rate_control_the_queue_holds_the_windows() {
-        let mut stream = Stream::new(Stream::scenario(2), OpKind::Write, marking());
-        stream.run(2, Time(10_000_000)).unwrap();
-        assert!(stream.take_most_queued() > 1_500_000);
-    }
-
-    #[test]
-    #[cfg_attr(miri, ignore = "too many frames for an interpreter")]
-    fn packets_above_the_standard_cross_where_both_ends_agreed() {
-        let scenario = Scenario { jumbo: true, selective: true, ..Stream::scenario(1) };
-        let mut stream = Stream::new(scenario, OpKind::Write, Faults { loss_ppm: 1000, ..wire() });
-        stream.run(1, Time(10_000_000)).unwrap();
-        let frames = stream.counters(0).frames_out;
-        assert!(stream.carried[0] > 10_000_000, "{:?}", stream.carried);
-        assert!(stream.carried[0] / frames > 6000, "two packets a message: {frames} frames");
-    }
-}
+mod tests;

@@ -56,8 +56,7 @@ impl<B: Buf> Qp<B> {
             return Err(SoftError::Limit { what: "jumbo_payload", value, least: 0, most: most.into() });
         }
         self.jumbo_payload = agreed.jumbo_payload;
-        self.hold = agreed.selective_repeat.then(|| Box::new(Hold::new()));
-        self.responses = agreed.selective_repeat.then(|| Box::new(Hold::new()));
+        self.hold = agreed.selective_repeat.then(Hold::new);
         self.requester.selective = agreed.selective_repeat.then(|| Box::new(Selective::new()));
         Ok(())
     }

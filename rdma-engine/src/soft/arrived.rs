@@ -36,6 +36,14 @@ impl Arrived {
         }
     }
 
+    /// One that nobody reads more of than its PSN.
+    #[cfg(test)]
+    pub(crate) fn with_psn(psn: Psn) -> Self {
+        let info = crate::wire::Opcode::RC_ACKNOWLEDGE.info();
+        let (solicited, ack_request, pad_fits) = (false, false, true);
+        Arrived { info, psn, solicited, ack_request, pad_fits, extended: 0, payload: 0, payload_len: 0 }
+    }
+
     /// Bytes of payload.
     #[inline]
     pub(crate) fn len(&self) -> usize {

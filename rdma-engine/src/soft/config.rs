@@ -1,11 +1,15 @@
 //! What an endpoint is made with, and what set-up can refuse.
 
 use super::dcqcn::Dcqcn;
+use super::hold::SPAN;
 use crate::mem::AccessError;
 use crate::qp::IllegalChange;
 use crate::types::Pmtu;
 use crate::wire::{Mac, Vlans};
 use std::net::IpAddr;
+
+/// Frames that a worker holds at most by the rule.
+const MAX_HELD: u32 = 1024;
 
 /// Where random numbers come from.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -52,7 +56,8 @@ pub struct SoftConfig {
     /// Payload bytes of a full packet between two ends of this transport that have agreed on more than the 4096 of the
     /// standard, a multiple of 4; 0 for never. The port has to carry 80 bytes more.
     pub jumbo_payload: u32,
-    /// Frames that a worker holds for selective repeat, all queue pairs together; more are dropped and sent again.
+    /// Frames that a worker holds for selective repeat, all queue pairs together, up to 65 535. A queue pair holds at most
+    /// as many as are left; more are dropped and sent again. See [`held_for`](SoftConfig::held_for).
     pub max_held: u32,
     /// How long requests wait for the peer's MAC address before they fail.
     pub resolve_timeout_ns: u64,
@@ -80,12 +85,20 @@ impl SoftConfig {
             cnp_interval_ns: 50_000,
             recorder_frames: 0,
             jumbo_payload: 0,
-            max_held: 4096,
+            max_held: MAX_HELD,
             dcqcn: Some(Dcqcn::new(100_000)),
             resolve_timeout_ns: 3_000_000_000,
             learn_neighbours: true,
             entropy: Entropy::System,
         }
+    }
+
+    /// A good [`max_held`](SoftConfig::max_held) for a worker with so many queue pairs: a window for each, and one more for
+    /// the share that stays free, up to 1024 frames. Beyond that they do not all lose frames at once, and if they do
+    /// they share what there is.
+    pub fn held_for(window: u16, qps: u32) -> u32 {
+        let window = u32::from(window).min(SPAN as u32);
+        window.saturating_mul(qps.saturating_add(1)).min(MAX_HELD)
     }
 
     /// The largest path MTU the port carries.

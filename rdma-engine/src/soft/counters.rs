@@ -133,6 +133,10 @@ impl SoftCounters {
         self.dropped[reason as usize]
     }
 
+    pub(crate) fn drop_many(&mut self, reason: DropReason, count: u32) {
+        self.dropped[reason as usize] += u64::from(count);
+    }
+
     #[inline]
     pub(crate) fn drop(&mut self, reason: DropReason) {
         self.dropped[reason as usize] += 1;

@@ -4,6 +4,7 @@ use super::agreement::Agreement;
 use super::config::{SoftConfig, SoftError};
 use super::endpoint::SoftTransport;
 use super::event::Events;
+use super::held::HeldPool;
 use super::node::Node;
 use super::path::Neighbours;
 use super::pattern::Pattern;
@@ -145,7 +146,7 @@ impl<P: Pool + Send> SoftDevice<P> {
             solicited: false,
             recorder: (config.recorder_frames > 0)
                 .then(|| Recorder::new(config.recorder_frames, config.icrc)),
-            held: 0,
+            held: HeldPool::new(config.max_held),
             config,
         }
     }

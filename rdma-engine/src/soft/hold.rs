@@ -3,11 +3,12 @@
 //! Requests are reported to the sender by a selective acknowledgement; missing responses are asked for again by who
 //! misses them. What is held is executed in the order of its PSNs once the gap is filled, through the same checks as everything
 //! else, so nothing a peer can see changes but the number of retransmissions. What is not held, for want of room, is
-//! sent again.
+//! sent again: the report counts how often that happened, and the sender goes back to all that is not held.
 
 use super::arrived::Arrived;
 use super::counters::DropReason;
 use super::frame;
+use super::held::{Held, HeldPool, Queue};
 use super::qp::Qp;
 use super::requester::{Turn, push};
 use super::shared::Shared;
@@ -18,29 +19,28 @@ use crate::wire::{Aeth, Opcode, Syndrome};
 /// PSNs from the expected one on that are held, and bits of a report.
 pub(crate) const SPAN: usize = 256;
 
-/// Bytes of a report: bit n, from the lowest of the first byte on, says that PSN expected + 1 + n is held.
-pub(crate) const REPORT_LEN: usize = SPAN / 8;
+/// Bytes of the bits of a report: bit n, from the lowest of the first byte on, says that PSN expected + 1 + n is held.
+pub(crate) const BITS_LEN: usize = SPAN / 8;
 
-/// Packets of one kind held by one queue pair.
-#[derive(Debug)]
-pub(crate) struct Hold<B> {
-    /// By the low bits of the PSN.
-    slots: Box<[Option<Held<B>>]>,
-    /// How many are held.
-    count: u32,
+/// Bytes of a report: the bits, and how often requests were refused for want of room, the lowest byte of a big-endian
+/// number of 32 bits.
+pub(crate) const REPORT_LEN: usize = BITS_LEN + 4;
+
+/// Requests held by one queue pair.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Hold {
+    queue: Queue,
+    /// How often requests were refused for want of room: once for each request that was waited for.
+    refusals: u8,
+    /// The request that was waited for the last time.
+    refused_at: Psn,
     /// The sender is to be told.
     due: bool,
 }
 
-#[derive(Debug)]
-struct Held<B> {
-    packet: Arrived,
-    frame: B,
-}
-
-impl<B> Hold<B> {
+impl Hold {
     pub(crate) fn new() -> Self {
-        Hold { slots: (0..SPAN).map(|_| None).collect(), count: 0, due: false }
+        Hold { queue: Queue::new(), refusals: 0, refused_at: Psn::default(), due: false }
     }
 
     /// True if the sender is to be told.
@@ -49,79 +49,53 @@ impl<B> Hold<B> {
         self.due
     }
 
-    fn slot(&mut self, psn: Psn) -> &mut Option<Held<B>> {
-        &mut self.slots[psn.value() as usize % SPAN]
-    }
-
-    /// Takes in a packet ahead of `base`; says why not.
-    fn keep(&mut self, base: Psn, packet: Arrived, frame: B) -> Result<(), DropReason> {
-        if packet.psn.since(base) as usize >= SPAN {
-            return Err(DropReason::OutOfOrder);
-        }
-        let slot = self.slot(packet.psn);
-        // A slot may still hold what a peer put between the PSNs of a READ.
-        match slot {
-            Some(held) if held.packet.psn == packet.psn => Err(DropReason::Duplicate),
-            Some(held) if !held.packet.psn.is_before(base) => Err(DropReason::OutOfOrder),
-            Some(held) => {
-                *held = Held { packet, frame };
-                Ok(())
-            }
-            None => {
-                *slot = Some(Held { packet, frame });
-                self.count += 1;
-                Ok(())
-            }
+    /// There was no room while `expected` was waited for.
+    fn refuse(&mut self, expected: Psn) {
+        if self.refusals == 0 || self.refused_at != expected {
+            (self.refusals, self.refused_at) = (self.refusals.wrapping_add(1).max(1), expected);
         }
     }
 
-    /// The first PSN from `base` on that is held.
-    fn first(&self, base: Psn) -> Option<Psn> {
-        if self.count == 0 {
-            return None;
-        }
-        let held = self.slots.iter().flatten().map(|h| h.packet.psn).filter(|p| !p.is_before(base));
-        held.min_by_key(|p| p.since(base))
-    }
-
-    /// Takes out what is held for `psn`.
-    fn take(&mut self, psn: Psn) -> Option<Held<B>> {
-        let held = self.slot(psn).take_if(|h| h.packet.psn == psn)?;
-        self.count -= 1;
-        Some(held)
-    }
-
-    /// What is held, as bits relative to `expected`.
-    fn report(&self, expected: Psn) -> [u8; REPORT_LEN] {
-        let mut bits = [0; REPORT_LEN];
-        for held in self.slots.iter().flatten() {
-            let ahead = held.packet.psn.since(expected) - 1;
+    /// What has arrived, relative to `expected`.
+    fn report<B>(&self, pool: &HeldPool<B>, expected: Psn) -> [u8; REPORT_LEN] {
+        let mut report = [0; REPORT_LEN];
+        for psn in pool.psns(&self.queue) {
+            let ahead = psn.since(expected) - 1;
             if let Ok(n) = usize::try_from(ahead)
                 && n < SPAN
             {
-                bits[n / 8] |= 1 << (n % 8);
+                report[n / 8] |= 1 << (n % 8);
             }
         }
-        bits
+        report[REPORT_LEN - 1] = self.refusals;
+        report
     }
 }
 
 impl<B: Buf> Qp<B> {
+    /// Packets held by this queue pair.
+    fn held(&self) -> u32 {
+        self.hold.as_ref().map_or(0, |h| h.queue.len()) + self.responses.len()
+    }
+
     /// A request from the future.
     #[cold]
     pub(crate) fn hold_back<P: Pool<Buf = B>>(&mut self, shared: &mut Shared<P>, packet: Arrived, frame: B) {
-        let expected = self.responder.expected;
+        let (own, expected) = (self.held(), self.responder.expected);
         let Some(hold) = &mut self.hold else { return };
         hold.due = true;
-        if shared.held >= shared.config.max_held {
+        if packet.psn.since(expected) as usize >= SPAN {
             return shared.drop(DropReason::OutOfOrder);
         }
-        let before = hold.count;
-        match hold.keep(expected, packet, frame) {
+        match shared.held.keep(&mut hold.queue, own, Held { packet, frame }) {
             Ok(()) => shared.soft.held += 1,
-            Err(reason) => shared.drop(reason),
+            Err(reason) => {
+                if reason == DropReason::OutOfOrder {
+                    hold.refuse(expected);
+                }
+                shared.drop(reason);
+            }
         }
-        shared.held += hold.count - before;
     }
 
     /// A response after a gap: kept if that was agreed. What is missing is asked for again.
@@ -132,17 +106,20 @@ impl<B: Buf> Qp<B> {
         packet: Arrived,
         frame: B,
     ) {
-        let una = self.requester.unacknowledged();
-        match &mut self.responses {
-            Some(hold) if shared.held < shared.config.max_held => {
-                let before = hold.count;
-                match hold.keep(una, packet, frame) {
-                    Ok(()) => shared.soft.held += 1,
-                    Err(reason) => shared.drop(reason),
+        let near = (packet.psn.since(self.requester.unacknowledged()) as usize) < SPAN;
+        if self.hold.is_some() && near {
+            let own = self.held();
+            match shared.held.keep(&mut self.responses, own, Held { packet, frame }) {
+                Ok(()) => shared.soft.held += 1,
+                Err(reason) => {
+                    shared.drop(reason);
+                    if reason == DropReason::OutOfOrder {
+                        return self.on_response_refused(shared);
+                    }
                 }
-                shared.held += hold.count - before;
             }
-            _ => shared.drop(DropReason::ResponseGap),
+        } else {
+            shared.drop(DropReason::ResponseGap);
         }
         self.on_response_gap(shared);
     }
@@ -150,7 +127,7 @@ impl<B: Buf> Qp<B> {
     /// A response was taken: those held behind it follow.
     #[inline]
     pub(crate) fn release_responses<P: Pool<Buf = B>>(&mut self, shared: &mut Shared<P>, now: Time) {
-        if self.responses.as_ref().is_some_and(|h| h.count > 0) {
+        if self.responses.len() > 0 {
             self.take_held_responses(shared, now);
         }
     }
@@ -160,9 +137,9 @@ impl<B: Buf> Qp<B> {
         // Every turn takes one packet out, and one that is put back ends it.
         loop {
             let una = self.requester.unacknowledged();
-            let Some(hold) = self.responses.as_mut() else { return };
-            let Some(held) = hold.first(una).and_then(|psn| hold.take(psn)) else { return };
-            shared.held -= 1;
+            let stale = shared.held.drop_before(&mut self.responses, una);
+            shared.soft.drop_many(DropReason::Ghost, stale);
+            let Some(held) = shared.held.pop(&mut self.responses) else { return };
             self.take_response(shared, now, held.packet, held.frame);
             if self.requester.unacknowledged() == una {
                 return;
@@ -171,16 +148,16 @@ impl<B: Buf> Qp<B> {
     }
 
     /// PSNs from the oldest outstanding one on that no response came for, if a later one is held.
-    pub(crate) fn missing_responses(&self) -> Option<u32> {
+    pub(crate) fn missing_responses<P: Pool<Buf = B>>(&self, shared: &Shared<P>) -> Option<u32> {
         let una = self.requester.unacknowledged();
-        let first = self.responses.as_ref()?.first(una)?;
+        let first = shared.held.psns(&self.responses).find(|psn| !psn.is_before(una))?;
         u32::try_from(first.since(una)).ok().filter(|n| *n > 0)
     }
 
     /// The expected request was executed: those held behind it follow.
     #[inline]
     pub(crate) fn release_held<P: Pool<Buf = B>>(&mut self, shared: &mut Shared<P>) {
-        if self.hold.as_ref().is_some_and(|h| h.count > 0) {
+        if self.hold.as_ref().is_some_and(|h| h.queue.len() > 0) {
             self.serve_held(shared);
         }
     }
@@ -190,31 +167,32 @@ impl<B: Buf> Qp<B> {
         // At most what is held.
         while self.state.answers() {
             let expected = self.responder.expected;
-            let Some(held) = self.hold.as_mut().and_then(|h| h.take(expected)) else { break };
-            shared.held -= 1;
+            let Some(hold) = self.hold.as_mut() else { return };
+            // A peer may have put packets between the PSNs of a READ: they are never served, and must not stay.
+            let (held, stale) = shared.held.pop_at(&mut hold.queue, expected);
+            shared.soft.drop_many(DropReason::OutOfOrder, stale);
+            let Some(held) = held else { break };
             if !self.serve_expected(shared, held.packet, held.frame) {
                 return;
             }
         }
         // The sender learns at once what is still missing.
-        if let Some(hold) = &mut self.hold {
-            hold.due |= hold.count > 0;
-        }
+        self.report_again();
     }
 
     /// A request that came before, while others are held: the sender may have missed the report.
     pub(crate) fn report_again(&mut self) {
         if let Some(hold) = &mut self.hold {
-            hold.due |= hold.count > 0;
+            hold.due |= hold.queue.len() > 0;
         }
     }
 
     /// Nothing is held any more.
     pub(crate) fn drop_held<P: Pool<Buf = B>>(&mut self, shared: &mut Shared<P>) {
-        for hold in [&mut self.hold, &mut self.responses].into_iter().flatten() {
-            shared.held -= std::mem::take(&mut hold.count);
+        shared.held.clear(&mut self.responses);
+        if let Some(hold) = &mut self.hold {
+            shared.held.clear(&mut hold.queue);
             hold.due = false;
-            hold.slots.iter_mut().for_each(|s| *s = None);
         }
     }
 
@@ -226,7 +204,7 @@ impl<B: Buf> Qp<B> {
     ) -> Turn {
         let (Some(hold), Some(path)) = (&mut self.hold, &self.path) else { return Turn::Idle };
         let expected = self.responder.expected;
-        let report = hold.report(expected);
+        let report = hold.report(&shared.held, expected);
         let aeth = Aeth::new(Syndrome::ACK, self.responder.msn());
         let bth = crate::wire::Bth::new(Opcode::SACK, self.dest_qpn, expected);
         let put = |out: &mut [u8]| out.copy_from_slice(&report);

@@ -35,6 +35,7 @@ mod event;
 mod flush;
 mod frame;
 mod fuzz;
+mod held;
 mod hold;
 mod ingress;
 mod landing;

@@ -5,6 +5,7 @@ use super::config::{SoftConfig, SoftError};
 use super::congestion::Congestion;
 use super::counters::DropReason;
 use super::event::Event;
+use super::held::Queue;
 use super::hold::Hold;
 use super::number::Number;
 use super::path::Path;
@@ -43,9 +44,9 @@ pub(crate) struct Qp<B> {
     pub(crate) receives: ReceiveQueue<B>,
     pub(crate) congestion: Congestion,
     /// Requests that overtook a lost one; `None` unless agreed.
-    pub(crate) hold: Option<Box<Hold<B>>>,
-    /// Responses that overtook a lost one; `None` unless agreed.
-    pub(crate) responses: Option<Box<Hold<B>>>,
+    pub(crate) hold: Option<Hold>,
+    /// Responses that overtook a lost one.
+    pub(crate) responses: Queue,
     /// Payload bytes of a full packet as agreed; 0 for those of the path MTU.
     pub(crate) jumbo_payload: u32,
     /// The part of the ICRC that all frames of the peer share.
@@ -79,7 +80,7 @@ impl<B: Buf> Qp<B> {
             responder: Responder::new(),
             congestion: Congestion::default(),
             hold: None,
-            responses: None,
+            responses: Queue::new(),
             jumbo_payload: 0,
             peer_icrc: PeerIcrc::default(),
             failure: None,
@@ -147,7 +148,8 @@ impl<B: Buf> Qp<B> {
         self.receives = ReceiveQueue::new(&self.spec);
         (self.path, self.peer_icrc) = (None, PeerIcrc::default());
         self.congestion = Congestion::default();
-        (self.hold, self.responses, self.jumbo_payload, self.failure) = (None, None, 0, None);
+        // Nothing is held off a transport.
+        (self.hold, self.responses, self.jumbo_payload, self.failure) = (None, Queue::new(), 0, None);
         self.established = false;
         self.ask_again = Time::NEVER;
     }

@@ -3,6 +3,7 @@
 use super::config::SoftConfig;
 use super::counters::{DropReason, SoftCounters};
 use super::event::{Event, Events};
+use super::held::HeldPool;
 use super::path::{Neighbours, Path};
 use super::ready::Ready;
 use super::recorder::Recorder;
@@ -40,7 +41,7 @@ pub(crate) struct Shared<P: Pool> {
     /// The last frames, if they are kept.
     pub(crate) recorder: Option<Recorder>,
     /// Frames held for selective repeat.
-    pub(crate) held: u32,
+    pub(crate) held: HeldPool<P::Buf>,
 }
 
 impl<P: Pool> Shared<P> {

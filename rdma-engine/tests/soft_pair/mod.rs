@@ -4,7 +4,7 @@ use super::slab::{SlabBuf, SlabPool};
 use rdma_engine::buf::{Buf, Egress, Pool};
 use rdma_engine::mem::{Access, Arena, Backing, Region};
 use rdma_engine::qp::{AddressVector, BringUp, Change, InitAttr, QpCaps, QpSpec, RtrAttr, RtsAttr};
-use rdma_engine::soft::{SoftConfig, SoftDevice, SoftTransport};
+use rdma_engine::soft::{Agreement, SoftConfig, SoftDevice, SoftTransport};
 use rdma_engine::transport::{Completions, CqSpec, Device, Transport, WorkerSpec};
 use rdma_engine::types::{Pmtu, Psn, QpType, Qpn, Time};
 use rdma_engine::wire::Mac;
@@ -51,7 +51,7 @@ pub(crate) fn rights() -> Access {
 }
 
 impl Pair {
-    pub(crate) fn new(pool: SlabPool) -> Self {
+    pub(crate) fn new(pool: SlabPool, agreed: Agreement) -> Self {
         let devices = [0, 1].map(|end| {
             let config = SoftConfig::new(mac(end), vec![ip(end)]);
             SoftDevice::new(config, vec![pool.clone()]).expect("a device")
@@ -63,8 +63,8 @@ impl Pair {
         let spec = QpSpec { kind: QpType::Rc, caps, srq: None, cq: 0 };
         let [a, b] = devices.each_ref().map(|d| d.create_qp(0, &spec).expect("a queue pair"));
         let qpns = [devices[0].qpn(&a), devices[1].qpn(&b)];
-        let a = bring_up(&devices[0], a, 1, qpns[1]);
-        let b = bring_up(&devices[1], b, 0, qpns[0]);
+        let a = bring_up(&devices[0], a, 1, qpns[1], agreed);
+        let b = bring_up(&devices[1], b, 0, qpns[0], agreed);
         for (end, transport) in transports.iter_mut().enumerate() {
             transport.set_neighbour(ip(1 - end), mac(1 - end));
         }
@@ -81,6 +81,10 @@ impl Pair {
 
     pub(crate) fn retransmitted(&self) -> u64 {
         self.transports[0].soft_counters().retransmitted
+    }
+
+    pub(crate) fn held(&self) -> u64 {
+        self.transports.iter().map(|t| t.soft_counters().held).sum()
     }
 
     /// Carries `count` requests from the first end to the second; every `lose`-th frame is lost, 0 for none.
@@ -135,9 +139,16 @@ impl Pair {
 
 type Qp = <SoftDevice<SlabPool> as Device>::Qp;
 
-fn bring_up(device: &SoftDevice<SlabPool>, mut qp: Qp, peer: usize, dest_qpn: Qpn) -> Qp {
+fn bring_up(
+    device: &SoftDevice<SlabPool>,
+    mut qp: Qp,
+    peer: usize,
+    dest_qpn: Qpn,
+    agreed: Agreement,
+) -> Qp {
     let init = InitAttr { access: rights(), qkey: 0 };
     device.modify(&mut qp, &Change::Init(init)).expect("INIT");
+    device.agree(&mut qp, agreed).expect("before RTR");
     let rtr = RtrAttr {
         path: AddressVector::to(ip(peer).into(), 0),
         dest_qpn,

@@ -87,6 +87,8 @@ pub(crate) struct Requester<B> {
     rnr_left: u8,
     /// A gap was seen and answered by going back to this PSN; not again before there is progress.
     went_back: Option<Psn>,
+    /// Not only the oldest request, but all from there on: there was no room for the responses.
+    went_whole: bool,
     /// In SQD: first request that is not started any more.
     drain_at: Option<u32>,
     /// The event that this has happened was given.
@@ -126,6 +128,7 @@ impl<B: crate::buf::Buf> Requester<B> {
             retries_left: 0,
             rnr_left: 0,
             went_back: None,
+            went_whole: false,
             drain_at: None,
             drained_told: false,
             selective: None,

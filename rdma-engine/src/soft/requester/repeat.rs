@@ -2,7 +2,7 @@
 
 use super::super::arrived::Arrived;
 use super::super::counters::DropReason;
-use super::super::hold::{REPORT_LEN, SPAN};
+use super::super::hold::{BITS_LEN, REPORT_LEN, SPAN};
 use super::super::qp::Qp;
 use super::super::shared::Shared;
 use super::transmit::{Turn, push};
@@ -28,12 +28,15 @@ impl<B: Buf> Qp<B> {
             return shared.drop(DropReason::Ghost);
         };
         shared.soft.sacks += 1;
+        let (map, rest) = report.split_at(BITS_LEN);
         let mut bits = [0; SPAN / 64];
-        for (word, bytes) in bits.iter_mut().zip(report.as_chunks::<8>().0) {
+        for (word, bytes) in bits.iter_mut().zip(map.as_chunks::<8>().0) {
             *word = u64::from_le_bytes(*bytes);
         }
+        let refusals = rest.last().copied().unwrap_or(0);
         self.acknowledge_before(shared, now, packet.psn);
-        self.requester.note_report(packet.psn, &bits);
+        self.requester.note_report(now, packet.psn, &bits, refusals);
+        self.release_responses(shared, now);
         self.wake(shared);
     }
 
@@ -56,7 +59,7 @@ impl<B: Buf> Qp<B> {
         let Some(wqe) = r.ring.entry(hole.index) else { return Turn::Idle };
         let fills = wqe.op.fills_buffer();
         // Of a READ at the head only the responses up to the first one that is held.
-        let missing = self.missing_responses().filter(|_| fills && hole.psn == r.unacknowledged());
+        let missing = self.missing_responses(shared).filter(|_| fills && hole.psn == r.unacknowledged());
         let left = wqe.packets - hole.packet;
         let psns = if fills { missing.unwrap_or(left).min(left) } else { 1 };
         let offset = hole.packet as usize * self.pmtu as usize;

@@ -97,12 +97,23 @@ impl<B: Buf> Qp<B> {
             return;
         }
         if r.selective.is_some() {
-            r.went_back = Some(r.una);
+            (r.went_back, r.went_whole) = (Some(r.una), false);
             r.ask_head_again();
             return self.wake(shared);
         }
         self.retry(shared);
         self.requester.went_back = Some(self.requester.una);
+    }
+
+    /// There was no room to hold a response: it and those behind it come again only if all is asked for again.
+    #[cold]
+    pub(crate) fn on_response_refused<P: Pool<Buf = B>>(&mut self, shared: &mut Shared<P>) {
+        let r = &mut self.requester;
+        let again = r.went_back == Some(r.una) && r.went_whole;
+        if !again && !r.is_waiting_for_receiver() && !r.has_just_gone_back() {
+            (r.went_back, r.went_whole) = (Some(r.una), true);
+            self.retry(shared);
+        }
     }
 
     /// A timer of this queue pair ran out, or was thought to.

@@ -42,6 +42,7 @@ pub(super) struct Setup {
     pub(super) resolved: bool,
     pub(super) selective: bool,
     pub(super) recorder_frames: u32,
+    pub(super) max_held: u32,
 }
 
 pub(super) fn all_rights() -> Access {
@@ -65,6 +66,7 @@ impl Default for Setup {
             resolved: true,
             selective: false,
             recorder_frames: 0,
+            max_held: 1024,
         }
     }
 }
@@ -103,7 +105,7 @@ impl Lab {
         let mut config = SoftConfig::new(mac(0), vec![ip(0)]);
         (config.max_qps, config.max_regions, config.max_ahs) = (4, 8, 4);
         (config.window, config.copybreak) = (setup.window, 64);
-        config.recorder_frames = setup.recorder_frames;
+        (config.recorder_frames, config.max_held) = (setup.recorder_frames, setup.max_held);
         (config.entropy, config.quantum) = (Entropy::Seed(3), 1000);
         let device = SoftDevice::new(config, vec![HeapPool::new(4096, 2048)]).unwrap();
         let cqs = vec![CqSpec { depth: 64, events: false }];
