@@ -246,7 +246,7 @@ impl Device for SoftEndpoint {
         let host = Host::new(self.host.clone(), worker == 0, Time(0));
         let (handover, pool) = (self.handovers[worker].clone(), self.pools[worker].clone());
         let records = Arc::clone(&self.records);
-        Ok(SoftWorker::new(transport, self.device.clone(), host, handover, pool, records))
+        Ok(SoftWorker::new(transport, self.device.clone(), host, handover, pool, records, spec.max_qps.into()))
     }
 
     fn create_qp(&self, worker: usize, spec: &QpSpec) -> Result<SoftQp<Packet>, SoftEndpointError> {

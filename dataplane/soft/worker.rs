@@ -54,7 +54,7 @@ pub struct SoftWorker {
     counters: WorkerCounters,
     /// Flight records on their way to control.
     records: Arc<ArrayQueue<FlightRecord>>,
-    /// Queue pairs in use, and whether there is a record of their failure.
+    /// Queue pairs in use, and whether there is a record of their failure; room for all there may be.
     attached: Vec<(QpId, bool)>,
 }
 
@@ -66,6 +66,7 @@ impl SoftWorker {
         handover: Handover,
         pool: PacketPool,
         records: Arc<ArrayQueue<FlightRecord>>,
+        max_qps: usize,
     ) -> Self {
         SoftWorker {
             transport,
@@ -77,7 +78,7 @@ impl SoftWorker {
             to_confirm: arrayvec::ArrayVec::new(),
             counters: WorkerCounters::default(),
             records,
-            attached: Vec::new(),
+            attached: Vec::with_capacity(max_qps),
         }
     }
 

@@ -70,6 +70,7 @@ fn nothing_is_allocated_once_everything_is_set_up() {
         let before = ALLOCATIONS.get();
         (0..5).for_each(|_| round(&mut pair, 0));
         (0..5).for_each(|_| round(&mut pair, 37));
+        pair.learn_many();
         assert_eq!(ALLOCATIONS.get() - before, 0, "selective repeat: {selective}");
         assert!(pair.retransmitted() > 100, "frames were lost and sent again");
         assert_eq!(pair.held() > 100, selective);

@@ -104,7 +104,24 @@ impl<P: Pool> SoftTransport<P> {
 
     /// The next thing to tell.
     pub fn poll_event(&mut self) -> Option<Event<P::Buf>> {
-        self.shared.events.pop()
+        let Some(event) = self.shared.events.pop() else { return self.untold_failure() };
+        if let Event::Congestion(qp) = event
+            && let Some((qp, _)) = self.qp_and_shared(qp)
+        {
+            qp.congestion_told = false;
+        }
+        Some(event)
+    }
+
+    /// A failure that there was no room to tell of.
+    fn untold_failure(&mut self) -> Option<Event<P::Buf>> {
+        if self.shared.failures_untold == 0 {
+            return None;
+        }
+        let qp = self.qps.iter_mut().flatten().find(|qp| qp.failure_untold)?;
+        self.shared.failures_untold -= 1;
+        qp.failure_untold = false;
+        qp.failure.as_ref().map(|failure| Event::QpError { qp: qp.id, status: failure.status })
     }
 
     /// Sends `buf` as a datagram from QP 1 to the queue pair `qpn` at the end of `path`; gives it back with the reason
@@ -208,6 +225,8 @@ impl<P: Pool + 'static> Transport for SoftTransport<P> {
         let slot = usize::from(qp.slot);
         let mut qp = self.qps[slot].take_if(|_| idle)?;
         qp.drop_held(&mut self.shared);
+        self.shared.failures_untold -= u32::from(std::mem::take(&mut qp.failure_untold));
+        qp.congestion_told = false;
         self.attached -= 1;
         self.generations[slot] = self.generations[slot].wrapping_add(1);
         self.shared.timers.remove(qp.id.slot);

@@ -5,8 +5,10 @@ use crate::wr::{QpId, SrqId, Status};
 use std::collections::VecDeque;
 use std::net::IpAddr;
 
-/// Events kept until they are taken; more are dropped and counted.
+/// Events kept until they are taken; more are dropped and counted, but for failures, which are told later.
 const MAX_EVENTS: usize = 1024;
+/// Those of them that peers can cause as often as they like.
+const MAX_CAUSED: usize = MAX_EVENTS / 2;
 
 /// Something happened that is not a completion.
 #[derive(Debug)]
@@ -35,29 +37,44 @@ pub enum Event<B> {
     SendQueueDrained(QpId),
     /// The receives of a shared queue fell below its limit.
     SrqLimit(SrqId),
-    /// The network told that a flow of this queue pair met congestion.
+    /// The network told that a flow of this queue pair met congestion, since the last of these events was taken.
     Congestion(QpId),
+}
+
+impl<B> Event<B> {
+    /// True for what peers can cause as often as they like.
+    fn is_caused(&self) -> bool {
+        matches!(self, Event::Management { .. } | Event::Congestion(_))
+    }
 }
 
 /// Events not taken yet.
 #[derive(Debug)]
-pub(crate) struct Events<B>(VecDeque<Event<B>>);
+pub(crate) struct Events<B> {
+    waiting: VecDeque<Event<B>>,
+    /// Those of them that peers have caused.
+    caused: usize,
+}
 
 impl<B> Events<B> {
     pub(crate) fn new() -> Self {
-        Events(VecDeque::with_capacity(MAX_EVENTS))
+        Events { waiting: VecDeque::with_capacity(MAX_EVENTS), caused: 0 }
     }
 
     /// False if there was no room.
     pub(crate) fn push(&mut self, event: Event<B>) -> bool {
-        let room = self.0.len() < MAX_EVENTS;
+        let caused = event.is_caused();
+        let room = self.waiting.len() < MAX_EVENTS && (!caused || self.caused < MAX_CAUSED);
         if room {
-            self.0.push_back(event);
+            self.caused += usize::from(caused);
+            self.waiting.push_back(event);
         }
         room
     }
 
     pub(crate) fn pop(&mut self) -> Option<Event<B>> {
-        self.0.pop_front()
+        let event = self.waiting.pop_front()?;
+        self.caused -= usize::from(event.is_caused());
+        Some(event)
     }
 }

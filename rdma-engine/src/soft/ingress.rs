@@ -133,7 +133,9 @@ impl<B: Buf> Qp<B> {
     /// A frame of the peer was marked "congestion experienced".
     #[cold]
     fn on_marked<P: Pool<Buf = B>>(&mut self, shared: &mut Shared<P>, now: Time) {
-        if self.path.is_some() && self.congestion.on_marked(now, shared.config.cnp_interval_ns) {
+        // Whoever is in ERR says nothing.
+        let answers = self.path.is_some() && self.state.answers();
+        if answers && self.congestion.on_marked(now, shared.config.cnp_interval_ns) {
             self.wake(shared);
         }
     }
@@ -143,7 +145,9 @@ impl<B: Buf> Qp<B> {
     pub(crate) fn on_notification<P: Pool<Buf = B>>(&mut self, shared: &mut Shared<P>, now: Time) {
         shared.soft.cnps += 1;
         self.congestion.on_notification(&shared.config, now);
-        shared.tell(Event::Congestion(self.id));
+        if !self.congestion_told {
+            self.congestion_told = shared.tell(Event::Congestion(self.id));
+        }
     }
 
     /// The peer's frame tells its MAC address, or that of the router it came through.

@@ -7,8 +7,8 @@ use crate::wire::{HeaderTemplate, Mac, Network, Route, rxe_source_port};
 use std::collections::HashMap;
 use std::net::IpAddr;
 
-/// Neighbours remembered at most; more are refused, which only costs another question.
-const MAX_NEIGHBOURS: usize = 65_536;
+/// Neighbours remembered at most; more are refused, which only costs another question. The table is made at once.
+const MAX_NEIGHBOURS: usize = 1024;
 
 /// The bits of the traffic class for explicit congestion notification, and their value ECT(0).
 const ECN: u8 = 3;
@@ -107,10 +107,14 @@ impl Path {
 }
 
 /// MAC addresses of next hops, by IP address. Looked at only when a path is set up, never per packet.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Neighbours(HashMap<IpAddr, Mac>);
 
 impl Neighbours {
+    pub(crate) fn new() -> Self {
+        Neighbours(HashMap::with_capacity(MAX_NEIGHBOURS))
+    }
+
     pub(crate) fn insert(&mut self, ip: IpAddr, mac: Mac) {
         if self.0.len() < MAX_NEIGHBOURS || self.0.contains_key(&ip) {
             self.0.insert(ip, mac);

@@ -53,6 +53,10 @@ pub(crate) struct Qp<B> {
     pub(crate) peer_icrc: PeerIcrc,
     /// Why it went to ERR.
     pub(crate) failure: Option<Failure>,
+    /// There was no room for the event that says so.
+    pub(crate) failure_untold: bool,
+    /// The worker has not taken the last event about congestion yet.
+    pub(crate) congestion_told: bool,
     /// Waits for its turn to send.
     pub(crate) queued: bool,
     /// A packet of the peer has arrived.
@@ -84,6 +88,8 @@ impl<B: Buf> Qp<B> {
             jumbo_payload: 0,
             peer_icrc: PeerIcrc::default(),
             failure: None,
+            failure_untold: false,
+            congestion_told: false,
             queued: false,
             established: false,
             ask_again: Time::NEVER,
@@ -199,12 +205,19 @@ impl<B: Buf> Qp<B> {
         self.flush_sends(shared);
         self.flush_receives(shared);
         self.drop_held(shared);
-        shared.tell(Event::QpError { qp: self.id, status });
+        self.congestion.take_due();
+        self.tell_failure(shared, status);
         if self.responder.owes_refusal() {
             self.wake(shared);
         } else {
             self.responder.silence();
         }
+    }
+
+    /// Tells the worker. It is told later where events wait without end: this one is never lost.
+    fn tell_failure<P: Pool<Buf = B>>(&mut self, shared: &mut Shared<P>, status: Status) {
+        self.failure_untold = !shared.tell(Event::QpError { qp: self.id, status });
+        shared.failures_untold += u32::from(self.failure_untold);
     }
 
     /// A frame for this queue pair that has passed all checks of [`super::ingress`].

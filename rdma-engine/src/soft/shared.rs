@@ -29,6 +29,8 @@ pub(crate) struct Shared<P: Pool> {
     /// Completions not polled yet, one queue each.
     pub(crate) cqs: Vec<VecDeque<Completion<P::Buf>>>,
     pub(crate) events: Events<P::Buf>,
+    /// Queue pairs whose failure there was no room to tell of.
+    pub(crate) failures_untold: u32,
     pub(crate) ready: Ready,
     pub(crate) timers: Timers,
     pub(crate) neighbours: Neighbours,
@@ -70,11 +72,13 @@ impl<P: Pool> Shared<P> {
         self.soft.drop(reason);
     }
 
-    /// Tells the worker something, if there is room to.
-    pub(crate) fn tell(&mut self, event: Event<P::Buf>) {
-        if !self.events.push(event) {
+    /// Tells the worker something; false if there is no room to.
+    pub(crate) fn tell(&mut self, event: Event<P::Buf>) -> bool {
+        let told = self.events.push(event);
+        if !told {
             self.soft.drop(DropReason::EventsFull);
         }
+        told
     }
 
     /// Asks for the MAC address of a neighbour that `path` waits for. False if it waited for too long.

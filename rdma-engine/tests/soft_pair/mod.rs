@@ -83,6 +83,14 @@ impl Pair {
         self.transports[0].soft_counters().retransmitted
     }
 
+    /// Both ends learn the addresses of more neighbours than they remember.
+    pub(crate) fn learn_many(&mut self) {
+        for n in 0..3000_u32 {
+            let ip = IpAddr::V4(Ipv4Addr::from_bits(0x0B00_0000 + n));
+            self.transports.iter_mut().for_each(|t| t.set_neighbour(ip, mac(1)));
+        }
+    }
+
     pub(crate) fn held(&self) -> u64 {
         self.transports.iter().map(|t| t.soft_counters().held).sum()
     }

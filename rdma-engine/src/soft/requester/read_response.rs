@@ -8,6 +8,7 @@ use super::acknowledge::Acked;
 use super::forward;
 use crate::buf::{Buf, Pool, fill};
 use crate::types::{Psn, Time};
+use crate::wire::Syndrome;
 use crate::wr::{OpKind, Status};
 
 impl<B: Buf> Qp<B> {
@@ -53,7 +54,7 @@ impl<B: Buf> Qp<B> {
         // A resumed READ starts with FIRST or ONLY by the standard, with MIDDLE or LAST from rxe.
         // One that was asked for again in parts has LASTs where those end.
         let in_place = packet.info.position.ends() == last || r.selective.is_some();
-        if packet.len() != want as usize || !in_place {
+        if packet.len() != want as usize || !in_place || !is_positive(&packet, &frame) {
             return self.fail_send(shared, Status::BadRespErr);
         }
         let copybreak = usize::from(shared.config.copybreak);
@@ -85,10 +86,19 @@ impl<B: Buf> Qp<B> {
         if packet.psn != r.una {
             return shared.drop(DropReason::ResponseGap);
         }
+        if !is_positive(&packet, &frame) {
+            return self.fail_send(shared, Status::BadRespErr);
+        }
         // Room for it was checked when it was posted. The value is a number; memory is host order.
         let filled = fill(&mut wqe.buf, 8, std::iter::once(&original.to_ne_bytes()[..]));
         debug_assert!(filled);
         self.complete_send(shared, Status::Success);
         self.progress(shared, now);
     }
+}
+
+/// True unless the response refuses what it answers: only an ACKNOWLEDGE may do that. MIDDLEs say nothing.
+#[inline]
+fn is_positive<B: Buf>(packet: &Arrived, frame: &B) -> bool {
+    packet.aeth(frame.first()).is_none_or(|aeth| matches!(aeth.meaning(), Syndrome::Ack { .. }))
 }

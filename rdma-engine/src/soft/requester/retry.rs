@@ -56,9 +56,12 @@ impl<B: Buf> Qp<B> {
     pub(super) fn on_sequence_nak<P: Pool<Buf = B>>(&mut self, shared: &mut Shared<P>, now: Time, psn: Psn) {
         shared.soft.sequence_naks += 1;
         let oldest = self.acknowledge_before(shared, now, psn);
-        // rxe sends this NAK also after an RNR NAK for the same PSN: the wait goes on.
-        let r = &self.requester;
-        if oldest && !r.is_waiting_for_receiver() && !r.has_just_gone_back() {
+        // rxe sends this NAK also after an RNR NAK for the same PSN: the wait goes on. It is sent once for a gap, so
+        // another one for the same PSN is a copy; only the timer tells that what was sent again was lost again.
+        let r = &mut self.requester;
+        let copy = r.went_back == Some(psn) || r.has_just_gone_back();
+        if oldest && !r.is_waiting_for_receiver() && !copy {
+            r.went_back = Some(psn);
             self.retry(shared);
         }
     }

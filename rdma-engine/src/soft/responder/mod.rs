@@ -24,7 +24,7 @@ pub(crate) use execute::write_in_progress;
 
 use crate::qp::RtrAttr;
 use crate::types::{MASK_24, Psn, Rkey};
-use crate::wire::{RnrTimer, Syndrome};
+use crate::wire::{NakCode, RnrTimer, Syndrome};
 use replay::Replay;
 
 /// The message whose packets are arriving.
@@ -111,7 +111,7 @@ impl Responder {
 
     /// True if a NAK that ends the connection is to be sent.
     pub(crate) fn owes_refusal(&self) -> bool {
-        matches!(self.owed, Some((_, Syndrome::Nak { .. })))
+        matches!(self.owed, Some((_, Syndrome::Nak { code })) if code != NakCode::PsnSequence)
     }
 
     /// Nothing is sent any more.

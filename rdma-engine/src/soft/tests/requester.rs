@@ -162,6 +162,33 @@ fn responses_that_make_no_sense_end_the_connection() {
     assert_eq!(lab.statuses(), [Status::BadRespErr]);
 }
 
+/// Only an ACKNOWLEDGE may refuse. A READ or atomic that came with a NAK has not succeeded.
+#[test]
+fn responses_that_say_no_end_the_connection() {
+    // NAK of access, RNR NAK, reserved.
+    for syndrome in [0x62, 0x21, 0x40] {
+        let aeth = Aeth { syndrome, msn: U24::new(1) };
+        let original = AtomicAckEth { original: U64::new(9) };
+        let word = RemoteWord { addr: 0x1000, rkey: Rkey(5) };
+        let mut read = Lab::new();
+        read.post(Op::Read(remote(4)), &[]);
+        read.out();
+        read.answer(0x10, 0, &aeth, b"data");
+        let mut last = Lab::new();
+        last.post(Op::Read(remote(PMTU as u32 + 4)), &[]);
+        last.out();
+        last.answer(0x0D, 0, &self::aeth(), &[1; PMTU]);
+        last.answer(0x0F, 1, &aeth, b"data");
+        let mut atomic = Lab::new();
+        atomic.post(Op::FetchAdd { word, add: 3 }, &[]);
+        atomic.out();
+        atomic.answer(0x12, 0, &AethAtomicAck { aeth, atomic: original }, &[]);
+        for mut lab in [read, last, atomic] {
+            assert_eq!((lab.statuses(), lab.state()), (vec![Status::BadRespErr], QpState::Err), "{syndrome:#x}");
+        }
+    }
+}
+
 #[test]
 fn an_atomic_brings_the_value_in_host_order() {
     let mut lab = Lab::new();
@@ -190,9 +217,29 @@ fn a_sequence_nak_goes_back_to_what_is_missing() {
     assert_eq!(packets(&lab.out()), [("SEND_ONLY", 1), ("SEND_ONLY", 2), ("SEND_ONLY", 3)]);
     assert_eq!(lab.transport.soft_counters().retransmitted, 3);
     // An old acknowledgement that overtakes what is sent again.
-    lab.acknowledge(1, NAK_SEQUENCE);
+    lab.acknowledge(1, ACK);
+    lab.acknowledge(2, NAK_SEQUENCE);
     lab.acknowledge(2, ACK);
     assert_eq!(packets(&lab.out()), [("SEND_ONLY", 3)]);
+}
+
+/// A responder sends one for a gap: the wire made the copies, and they take no retries.
+#[test]
+fn copies_of_a_sequence_nak_go_back_once() {
+    let mut lab = Lab::new();
+    (0..4).for_each(|_| lab.post(Op::Send, b"x"));
+    lab.out();
+    for n in 0..20 {
+        lab.acknowledge(0, NAK_SEQUENCE);
+        assert_eq!(lab.out().len(), if n == 0 { 4 } else { 0 });
+    }
+    // After the timer a NAK may say that it was lost again, and so it may after progress.
+    lab.pass(TIMEOUT_NS);
+    assert_eq!(lab.out().len(), 4);
+    lab.acknowledge(0, NAK_SEQUENCE);
+    assert_eq!(lab.out().len(), 4);
+    lab.acknowledge(1, NAK_SEQUENCE);
+    assert_eq!((lab.out().len(), lab.state()), (3, QpState::Rts));
 }
 
 #[test]

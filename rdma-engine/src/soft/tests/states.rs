@@ -1,11 +1,12 @@
 //! States: what is taken and sent in each, flushing, draining, identifiers, sizes.
 
-use super::lab::{Lab, Setup, bring_up};
+use super::lab::{Lab, Setup, bring_up, ip};
 use crate::buf::Pool;
 use crate::qp::{Change, QpState};
 use crate::soft::Event;
 use crate::transport::{Device, Transport};
-use crate::types::QpType;
+use crate::types::{Psn, QpType, Qpn};
+use crate::wire::{Bth, Deth, NoHeaders, Opcode};
 use crate::wr::{Cookie, Op, RecvWr, Refusal, SendWr, SrqId, Status};
 
 fn refusal(lab: &mut Lab) -> Option<Refusal> {
@@ -152,4 +153,66 @@ fn unreliable_messages_arrive_whole_or_not_at_all() {
 fn an_idle_queue_pair_costs_less_than_a_kibibyte() {
     let size = size_of::<crate::soft::qp::Qp<crate::heap::HeapBuf>>();
     assert!(size <= 1024, "{size} bytes");
+}
+
+/// Only a NAK that ended the connection is still sent.
+#[test]
+fn nothing_is_owed_in_err() {
+    let mut lab = Lab::new();
+    lab.post_recv(1);
+    lab.give_send(3, b"a gap: a sequence NAK is owed");
+    lab.give(Bth::cnp(lab.qpn), &NoHeaders, &Bth::CNP_PAYLOAD);
+    give_marked(&mut lab);
+    lab.transport.fail(lab.qp);
+    assert_eq!((lab.state(), lab.out()), (QpState::Err, vec![]));
+    lab.pass(1_000_000);
+    give_marked(&mut lab);
+    assert_eq!(lab.out(), []);
+}
+
+/// A packet that met congestion.
+fn give_marked(lab: &mut Lab) {
+    let mut bytes = lab.bytes_of(lab.bth(0x04, 3, true), &NoHeaders, b"marked");
+    bytes[15] |= 3;
+    lab.give_bytes(&bytes);
+}
+
+/// Whatever peers do, the worker hears that a queue pair failed.
+#[test]
+fn floods_of_events_do_not_hide_failures() {
+    let mut lab = Lab::new();
+    for _ in 0..3000 {
+        lab.give(Bth::cnp(lab.qpn), &NoHeaders, &Bth::CNP_PAYLOAD);
+    }
+    assert_eq!(events(&mut lab), ["Congestion"], "once until it is taken");
+    lab.give(Bth::cnp(lab.qpn), &NoHeaders, &Bth::CNP_PAYLOAD);
+    let deth = Deth::new(Deth::GSI_QKEY, Qpn::GSI);
+    for _ in 0..600 {
+        lab.give(Bth::new(Opcode::UD_SEND_ONLY, Qpn::GSI, Psn::new(0)), &deth, &[0; 256]);
+    }
+    lab.transport.fail(lab.qp);
+    let events = events(&mut lab);
+    assert_eq!((events.len(), events.last()), (513, Some(&"QpError")));
+}
+
+/// Even without any room for them: they are told when there is.
+#[test]
+fn failures_wait_for_room() {
+    let mut lab = Lab::new();
+    let event = || Event::NeedsNeighbour(ip(1));
+    while lab.transport.shared.tell(event()) {}
+    lab.transport.fail(lab.qp);
+    let events = events(&mut lab);
+    assert_eq!((events.len(), events.last()), (1025, Some(&"QpError")));
+}
+
+/// Names of all events that wait.
+fn events(lab: &mut Lab) -> Vec<&'static str> {
+    std::iter::from_fn(|| lab.transport.poll_event())
+        .map(|event| match event {
+            Event::Congestion(_) => "Congestion",
+            Event::QpError { .. } => "QpError",
+            _ => "other",
+        })
+        .collect()
 }
