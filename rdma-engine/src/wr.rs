@@ -187,7 +187,8 @@ pub enum Refusal {
     Stale,
     /// The state of the queue pair takes no such request (sends before RTS, anything in RESET).
     State,
-    /// The message exceeds what the queue pair or the protocol carries.
+    /// The message exceeds what the queue pair or the protocol carries. The soft transport READs 2^22 packets at most, so at
+    /// a path MTU of 256 up to 1 GiB; everything else, and READs from a path MTU of 512 on, up to the 2 GiB of the standard.
     TooLong,
     /// The chain has more segments than the queue pair's scatter/gather limit.
     TooManySegments,

@@ -5,7 +5,6 @@
 //! value before an atomic, the next message to arrive. Only a READ may also see WRITEs posted after it, unless a fence
 //! holds them back.
 
-use super::host::AREA;
 use super::rng::Rng;
 use crate::wr::{OpKind, Status};
 
@@ -17,10 +16,17 @@ const BYTES_AT: usize = WORDS * 8;
 /// What a request does, in terms of its flow.
 #[derive(Clone, Debug)]
 pub enum Deed {
-    /// SEND, with an immediate or without.
+    /// SEND, with an immediate, or invalidating a key, or with neither.
     Send {
         /// The immediate.
         imm: Option<u32>,
+        /// Which of the peer's keys.
+        key: Option<usize>,
+    },
+    /// READ by a wrong key, or WRITE beyond the end: the peer must refuse it.
+    Refused {
+        /// READ.
+        reads: bool,
     },
     /// WRITE to `at` of the area.
     Write {
@@ -73,7 +79,8 @@ impl Request {
         match self.deed {
             Deed::Send { .. } => OpKind::Send,
             Deed::Write { .. } => OpKind::Write,
-            Deed::Read { .. } => OpKind::Read,
+            Deed::Read { .. } | Deed::Refused { reads: true } => OpKind::Read,
+            Deed::Refused { reads: false } => OpKind::Write,
             Deed::Atomic { compare: Some(_), .. } => OpKind::CompareSwap,
             Deed::Atomic { .. } | Deed::Shared { .. } => OpKind::FetchAdd,
         }
@@ -82,7 +89,7 @@ impl Request {
     /// The immediate it carries; such requests and SENDs take a receive.
     pub fn imm(&self) -> Option<u32> {
         match self.deed {
-            Deed::Send { imm } | Deed::Write { imm, .. } => imm,
+            Deed::Send { imm, .. } | Deed::Write { imm, .. } => imm,
             _ => None,
         }
     }
@@ -108,6 +115,8 @@ pub struct Flow {
     pub failed: Option<(usize, Status)>,
     /// Results of atomics on shared words: word, value before, value added.
     pub shared: Vec<(usize, u64, u64)>,
+    /// Keys of the peer that were invalidated.
+    keys: usize,
     /// The area after all requests posted.
     model: Vec<u8>,
 }
@@ -124,8 +133,8 @@ fn payload(number: u64, index: usize, at: usize) -> [u8; 8] {
 }
 
 impl Flow {
-    /// An empty flow.
-    pub fn new(number: u64) -> Self {
+    /// An empty flow with so many bytes of the peer's memory.
+    pub fn new(number: u64, area: usize) -> Self {
         Flow {
             number,
             requests: vec![],
@@ -133,7 +142,8 @@ impl Flow {
             arrived: 0,
             failed: None,
             shared: vec![],
-            model: vec![0; AREA],
+            keys: 0,
+            model: vec![0; area],
         }
     }
 
@@ -151,12 +161,22 @@ impl Flow {
     }
 
     /// Makes up a reliable request and executes it in the model.
-    pub fn invent_reliable(&mut self, rng: &mut Rng, longest: u32, shared_words: usize) -> &Request {
+    pub fn invent_reliable(
+        &mut self,
+        rng: &mut Rng,
+        longest: u32,
+        shared_words: usize,
+        keys: usize,
+    ) -> &Request {
         let len = length(rng, longest);
         let imm = rng.chance(300_000).then_some(self.requests.len() as u32);
-        let at = BYTES_AT + rng.below((AREA - BYTES_AT - len + 1) as u64) as usize;
+        let at = BYTES_AT + rng.below((self.model.len() - BYTES_AT - len + 1) as u64) as usize;
         let deed = match rng.below(10) {
-            0..=2 => Deed::Send { imm },
+            0..=2 => {
+                let key = (imm.is_none() && self.keys < keys && rng.chance(300_000)).then_some(self.keys);
+                self.keys += usize::from(key.is_some());
+                Deed::Send { imm, key }
+            }
             3..=5 => Deed::Write { at, imm },
             6 | 7 => Deed::Read { at, snapshot: self.model[at..at + len].to_vec() },
             8 => self.invent_atomic(rng),
@@ -165,18 +185,24 @@ impl Flow {
         self.push(Request { deed, len, fence: rng.chance(100_000) })
     }
 
+    /// Makes up a request that the peer must refuse.
+    pub fn invent_refused(&mut self, rng: &mut Rng) -> &Request {
+        let deed = Deed::Refused { reads: rng.chance(500_000) };
+        self.push(Request { deed, len: rng.within(5, 64) as usize, fence: false })
+    }
+
     /// Makes up an unreliable request.
     pub fn invent_unreliable(&mut self, rng: &mut Rng, longest: u32, writes: bool) -> &Request {
         let len = length(rng, longest).max(8);
         let index = self.requests.len();
-        let slots = (AREA - BYTES_AT) / (longest as usize).max(8);
+        let slots = (self.model.len() - BYTES_AT) / (longest as usize).max(8);
         let at = BYTES_AT + index % slots * (longest as usize).max(8);
         let imm = Some(index as u32);
         let deed = match rng.below(4) {
             0 if writes => Deed::Write { at, imm },
             1 if writes => Deed::Write { at, imm: None },
-            2 => Deed::Send { imm },
-            _ => Deed::Send { imm: None },
+            2 => Deed::Send { imm, key: None },
+            _ => Deed::Send { imm: None, key: None },
         };
         self.push(Request { deed, len, fence: false })
     }
@@ -274,7 +300,7 @@ impl Flow {
         if memory[start..] == before[start..] {
             return None;
         }
-        let wrong = (start..AREA)
+        let wrong = (start..self.model.len())
             .find(|&at| memory[at] != before[at] && !self.written_later(sure, at, memory[at], false))?;
         Some(format!("byte {wrong} of the area is {:#x}, not {:#x}", memory[wrong], before[wrong]))
     }
@@ -284,7 +310,7 @@ impl Flow {
         if count == self.requests.len() {
             return self.model.clone();
         }
-        let mut area = vec![0; AREA];
+        let mut area = vec![0; self.model.len()];
         for (index, request) in self.requests.iter().enumerate().take(count) {
             if let Deed::Write { at, .. } = request.deed {
                 self.write_payload(index, &mut area[at..at + request.len]);

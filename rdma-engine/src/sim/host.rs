@@ -15,8 +15,8 @@ use crate::types::{Gid, QpType, Qpn, Time};
 use crate::wr::{AhId, QpId, SrqId};
 use std::net::IpAddr;
 
-/// Bytes of an end's memory that one queue pair of the peer uses.
-pub const AREA: usize = 16 << 10;
+/// Keys that the SENDs of a queue pair may invalidate, each once.
+pub const KEYS: usize = 3;
 /// Words at the end of the memory that all queue pairs use.
 pub const SHARED_WORDS: usize = 2;
 /// Payload of packets above the standard.
@@ -39,6 +39,8 @@ pub struct Host {
     pub frames: HeapPool,
     /// Memory the peer may use.
     pub region: Region,
+    /// Keys that peers may invalidate.
+    pub keys: Vec<Region>,
     /// Attached queue pairs, one for each pair.
     pub qps: Vec<QpId>,
     /// Their numbers.
@@ -80,7 +82,7 @@ impl Host {
         config.max_held = scenario.max_held;
         config.recorder_frames = scenario.recorder_frames;
         config.max_qps = 8;
-        config.max_regions = 8;
+        config.max_regions = 32;
         config.max_ahs = 4;
         config.window = scenario.window;
         config.quantum = scenario.quantum;
@@ -93,16 +95,19 @@ impl Host {
         let srqs = vec![SrqSpec { depth: scenario.depth * scenario.pairs as u32, sge: 1 }];
         let worker = WorkerSpec { cqs, srqs, max_qps: 8 };
         let transport = device.create_worker(0, &worker).expect("a worker");
-        let memory = AREA * scenario.pairs + SHARED_WORDS * 8;
+        let memory = scenario.area() * scenario.pairs + SHARED_WORDS * 8;
         let arena = Arena::new(memory, Backing::Pages).expect("memory");
         let region = device.register(&arena, all_rights()).expect("a region");
+        let word = Arena::new(8, Backing::Pages).expect("memory");
+        let key = |_| device.register_invalidable(&word, all_rights()).expect("a region");
+        let keys = (0..KEYS * scenario.pairs).map(key).collect();
         let ah = (scenario.kind == QpType::Ud).then(|| {
             let peer = AddressVector::to(ip(scenario, 1 - end).into(), 0);
             device.create_ah(0, &peer).expect("a path")
         });
-        let (pool, receive) = (HeapPool::new(4096, 16 << 10), HeapPool::new(1 << 16, frame));
+        let (pool, receive) = (HeapPool::new(4096, scenario.area()), HeapPool::new(1 << 16, frame));
         let (qps, qpns, held) = (vec![], vec![], vec![]);
-        Host { device, transport, pool, receive, frames, region, qps, qpns, ah, held }
+        Host { device, transport, pool, receive, frames, region, keys, qps, qpns, ah, held }
     }
 
     fn create(&self, scenario: &Scenario) -> Qp {
@@ -132,7 +137,7 @@ impl Host {
         let rts = RtsAttr {
             sq_psn: scenario.psn[end],
             timeout: scenario.timeout,
-            retry_cnt: 7,
+            retry_cnt: scenario.retry_cnt,
             rnr_retry: scenario.rnr_retry,
             max_rd_atomic: scenario.rd_atomic,
         };

@@ -1,14 +1,14 @@
 //! Posting, and the check of every completion.
 
 use super::flow::{Deed, Flow, Request};
-use super::host::{AREA, QKEY, SHARED_WORDS, ip};
+use super::host::{KEYS, QKEY, SHARED_WORDS, ip};
 use super::run::Run;
 use crate::buf::{Buf, Pool};
 use crate::heap::HeapBuf;
 use crate::qp::QpState;
 use crate::suite::contents;
 use crate::transport::Transport;
-use crate::types::{Gid, QpType};
+use crate::types::{Gid, QpType, Rkey};
 use crate::wr::{
     Completion, Cookie, Done, Op, Received, RecvWr, RemoteSlice, RemoteWord, SendWr, SrqId, Status, UdDest,
 };
@@ -83,7 +83,10 @@ impl Run {
         let longest = scenario.longest.min(if scenario.kind == QpType::Ud { 4096 } else { u32::MAX });
         let flow = &mut self.flows[end][pair];
         let request = match scenario.kind {
-            QpType::Rc => flow.invent_reliable(rng, longest, SHARED_WORDS).clone(),
+            QpType::Rc if scenario.refusals && end == 0 && index + 1 == scenario.requests as usize => {
+                flow.invent_refused(rng).clone()
+            }
+            QpType::Rc => flow.invent_reliable(rng, longest, SHARED_WORDS, KEYS).clone(),
             kind => flow.invent_unreliable(rng, longest, kind == QpType::Uc).clone(),
         };
         let payload = flow.payload(index);
@@ -113,27 +116,38 @@ impl Run {
     fn op(&self, end: usize, pair: usize, request: &Request) -> Op {
         let region = &self.hosts[1 - end].region;
         let base = region.window().addr();
+        let area = self.scenario.area();
         let slice = |at: usize| RemoteSlice {
-            addr: base + (pair * AREA + at) as u64,
+            addr: base + (pair * area + at) as u64,
             rkey: region.rkey(),
             len: request.len as u32,
         };
         let word = |at: usize| RemoteWord { addr: base + at as u64, rkey: region.rkey() };
-        let shared = AREA * self.scenario.pairs;
+        let shared = area * self.scenario.pairs;
+        let wrong = RemoteSlice { rkey: Rkey(region.rkey().0 ^ 0x5500), ..slice(0) };
         match request.deed {
-            Deed::Send { imm: None } => Op::Send,
-            Deed::Send { imm: Some(imm) } => Op::SendImm(imm),
+            Deed::Send { key: Some(key), .. } => Op::SendInv(self.key(1 - end, pair, key)),
+            Deed::Send { imm: None, .. } => Op::Send,
+            Deed::Send { imm: Some(imm), .. } => Op::SendImm(imm),
+            Deed::Refused { reads: true } => Op::Read(wrong),
+            // The last word is the peer's, those behind it are nobody's.
+            Deed::Refused { reads: false } => Op::Write(slice((self.scenario.pairs - pair) * area + SHARED_WORDS * 8 - 4)),
             Deed::Write { at, imm: None } => Op::Write(slice(at)),
             Deed::Write { at, imm: Some(imm) } => Op::WriteImm(slice(at), imm),
             Deed::Read { at, .. } => Op::Read(slice(at)),
             Deed::Atomic { word: w, compare: None, operand, .. } => {
-                Op::FetchAdd { word: word(pair * AREA + w * 8), add: operand }
+                Op::FetchAdd { word: word(pair * area + w * 8), add: operand }
             }
             Deed::Atomic { word: w, compare: Some(compare), operand, .. } => {
-                Op::CompareSwap { word: word(pair * AREA + w * 8), compare, swap: operand }
+                Op::CompareSwap { word: word(pair * area + w * 8), compare, swap: operand }
             }
             Deed::Shared { word: w, add } => Op::FetchAdd { word: word(shared + w * 8), add },
         }
+    }
+
+    /// A key at `end` that its peer may invalidate.
+    fn key(&self, end: usize, pair: usize, key: usize) -> Rkey {
+        self.hosts[end].keys[pair * KEYS + key].rkey()
     }
 
     pub(super) fn check_completion(&mut self, end: usize, c: Completion<HeapBuf>) -> Result<(), String> {
@@ -176,8 +190,8 @@ impl Run {
     fn check_result(&mut self, end: usize, pair: usize, index: usize, buf: &HeapBuf) -> Result<(), String> {
         self.succeeded += 1;
         let flow = &mut self.flows[end][pair];
-        if flow.failed.is_some() {
-            return Err(format!("request {index} succeeded after a failure"));
+        if flow.failed.is_some() || matches!(flow.requests[index].deed, Deed::Refused { .. }) {
+            return Err(format!("request {index} succeeded after a failure, or where it had to be refused"));
         }
         match flow.wrong_result(index, &contents(buf)) {
             Some(wrong) => Err(format!("pair {pair} of end {end}: {wrong}")),
@@ -185,12 +199,18 @@ impl Run {
         }
     }
 
-    /// Only harsh networks may break a connection, and only by retries that ran out; the rest is flushed.
+    /// Only harsh networks may break a connection, and only by retries that ran out; or the peer refuses what it has to,
+    /// which ends both directions. The rest is flushed.
     fn check_failure(&mut self, end: usize, pair: usize, index: usize, status: Status) -> Result<(), String> {
         let harsh = self.scenario.harsh && self.scenario.kind == QpType::Rc;
         let flow = &mut self.flows[end][pair];
+        let refused = matches!(flow.requests[index].deed, Deed::Refused { .. });
         let allowed = match (flow.failed, status) {
             (None, Status::RetryExcErr) => harsh,
+            (None, Status::RnrRetryExcErr) => harsh && self.scenario.rnr_retry < 7,
+            (None, Status::RemAccessErr) => refused,
+            // This end has refused.
+            (None, Status::WrFlushErr) => self.scenario.refusals && end == 1,
             // Only after the queue pair was taken down.
             (Some(_), Status::WrFlushErr) => true,
             _ => false,
@@ -225,6 +245,13 @@ impl Run {
         let next = (flow.arrived..flow.requests.len()).find(|i| flow.requests[*i].arrives());
         let index = next.ok_or("a message arrived that nobody sent")?;
         flow.arrived = index + 1;
+        let key = match flow.requests[index].deed {
+            Deed::Send { key, .. } => key.map(|key| self.hosts[end].keys[pair * KEYS + key].rkey()),
+            _ => None,
+        };
+        if received.invalidated != key {
+            return Err(format!("message {index} invalidated {:?}, not {key:?}", received.invalidated));
+        }
         check_message(flow, index, received, bytes, false)
     }
 
@@ -256,8 +283,8 @@ impl Run {
             }
         }
         if received.written.is_some() && ordered {
-            let mut area = vec![0; AREA];
-            self.hosts[end].region.window().copy_out(pair * AREA, &mut area);
+            let mut area = vec![0; self.scenario.area()];
+            self.hosts[end].region.window().copy_out(pair * self.scenario.area(), &mut area);
             let wrong = self.flows[1 - end][pair].wrong_unreliable_write(index, &area);
             return wrong.map_or(Ok(()), Err);
         }

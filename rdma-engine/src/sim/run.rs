@@ -1,7 +1,7 @@
 //! One run: both ends on virtual time until everything asked is done, every result checked.
 
 use super::flow::Flow;
-use super::host::{AREA, Host, SHARED_WORDS, connect};
+use super::host::{Host, SHARED_WORDS, connect};
 use super::network::{Fates, Network};
 use super::rng::Rng;
 use super::scenario::Scenario;
@@ -90,7 +90,7 @@ impl Run {
         Run {
             hosts: connect(&scenario),
             network: Network::new(scenario.faults.clone(), scenario.seed ^ 0xFACE),
-            flows: [0, 1].map(|e| (0..scenario.pairs).map(|p| Flow::new(number(e, p))).collect()),
+            flows: [0, 1].map(|e| (0..scenario.pairs).map(|p| Flow::new(number(e, p), scenario.area())).collect()),
             now: Time(0),
             rng: Rng::new(scenario.seed ^ 0xBEEF),
             trace,
@@ -181,8 +181,8 @@ impl Run {
         for end in 0..2 {
             let window = self.hosts[1 - end].region.window();
             for (pair, flow) in self.flows[end].iter().enumerate() {
-                let mut area = vec![0; AREA];
-                window.copy_out(pair * AREA, &mut area);
+                let mut area = vec![0; self.scenario.area()];
+                window.copy_out(pair * self.scenario.area(), &mut area);
                 if self.scenario.kind == QpType::Rc
                     && let Some(wrong) = flow.wrong_memory(&area)
                 {
@@ -212,7 +212,7 @@ impl Run {
                 value += add;
             }
             let mut now = [0; 8];
-            let at = AREA * self.scenario.pairs + word * 8;
+            let at = self.scenario.area() * self.scenario.pairs + word * 8;
             self.hosts[1 - end].region.window().copy_out(at, &mut now);
             if u64::from_ne_bytes(now) != value {
                 return Err(format!("shared word {word} is {}, not {value}", u64::from_ne_bytes(now)));

@@ -34,6 +34,8 @@ pub struct Scenario {
     pub timeout: u8,
     /// Code of the RNR timer.
     pub rnr_timer: u8,
+    /// Retries.
+    pub retry_cnt: u8,
     /// RNR retries; 7 for ever.
     pub rnr_retry: u8,
     /// Packets unacknowledged.
@@ -66,9 +68,14 @@ pub struct Scenario {
     pub jumbo: bool,
     /// Frames that the flight recorders keep.
     pub recorder_frames: u32,
-    /// So much is lost that connections may fail.
+    /// The last request of the first end's queue pairs asks for memory that the peer does not have.
+    pub refusals: bool,
+    /// So much is lost, or so little retried, that connections may fail.
     pub harsh: bool,
 }
+
+/// Least part of an area that long messages leave to each other, and to the words at its start.
+const MESSAGES_AREA: usize = 8 << 10;
 
 /// Loss from which on seven retries in a row may all fail within the runs we make.
 const HARSH_PPM: u32 = 30_000;
@@ -89,6 +96,9 @@ impl Scenario {
             _ => Psn::new((1 << 23) - rng.below(200) as u32),
         };
         let (pairs, harsh) = (rng.within(1, 3) as usize, worst >= HARSH_PPM || partitioned || narrow);
+        let mut few = |usual, others: &[u8]| if rng.below(10) == 0 { rng.pick(others) } else { usual };
+        let (retry_cnt, rnr_retry) = (few(7, &[1, 3, 6]), few(7, &[0, 1, 3]));
+        let refusals = kind == QpType::Rc && rng.below(10) == 0;
         Scenario {
             seed,
             kind,
@@ -103,7 +113,6 @@ impl Scenario {
             rd_atomic: rng.pick(&[1, 2, 3, 16]),
             timeout: timeout(&mut rng, &faults, pairs, harsh),
             rnr_timer: rng.within(1, 12) as u8,
-            rnr_retry: 7,
             window: rng.pick(&[1, 2, 7, 32, 256]),
             quantum: rng.pick(&[1, 3, 16]),
             copybreak: rng.pick(&[0, 1, 256, 5000]),
@@ -117,10 +126,18 @@ impl Scenario {
             dcqcn: rng.chance(500_000).then(|| Dcqcn::new(40_000)),
             jumbo: rng.chance(100_000),
             recorder_frames: 0,
-            harsh,
-            faults,
             max_held: rng.pick(&[0, 5, 60, 1024]),
+            retry_cnt,
+            rnr_retry,
+            refusals,
+            harsh: harsh || retry_cnt < 7 && worst > 0 || rnr_retry < 7 || refusals,
+            faults,
         }
+    }
+
+    /// Bytes of an end's memory that one queue pair of the peer uses.
+    pub fn area(&self) -> usize {
+        (self.longest as usize).next_multiple_of(8).max(MESSAGES_AREA) + MESSAGES_AREA
     }
 
     /// True if frames may arrive twice or out of order.

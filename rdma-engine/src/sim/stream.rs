@@ -1,6 +1,6 @@
 //! Streams of WRITEs or READs over a network with a bottleneck, on virtual time: what loss and congestion cost.
 
-use super::host::{AREA, Host, connect};
+use super::host::{Host, connect};
 use super::network::{Faults, Network};
 use super::rng::Rng;
 use super::scenario::Scenario;
@@ -13,7 +13,7 @@ use crate::types::{Pmtu, QpType, Time};
 use crate::wr::{Cookie, Op, OpKind, RemoteSlice, SendWr, Status};
 
 /// Bytes of one request.
-const MESSAGE: usize = AREA;
+const MESSAGE: usize = 16 << 10;
 
 /// Queue pairs of one host that send to those of another as fast as they may.
 #[derive(Debug)]
@@ -45,6 +45,9 @@ impl Stream {
             copybreak: 5000,
             shared_ppm: 0,
             selective: false,
+            retry_cnt: 7,
+            rnr_retry: 7,
+            refusals: false,
             max_held: SoftConfig::held_for(256, pairs as u32),
             dcqcn: None,
             jumbo: false,
@@ -96,7 +99,7 @@ impl Stream {
 
     fn post(&mut self, pair: usize) {
         let region = &self.hosts[1].region;
-        let addr = region.window().addr() + (pair * AREA) as u64;
+        let addr = region.window().addr() + (pair * self.scenario.area()) as u64;
         let slice = RemoteSlice { addr, rkey: region.rkey(), len: MESSAGE as u32 };
         let host = &mut self.hosts[0];
         while host.transport.send_room(host.qps[pair]) > 0 {

@@ -16,20 +16,28 @@ fn short_runs_keep_their_promises() {
 #[test]
 #[cfg_attr(miri, ignore = "too many bytes for an interpreter")]
 fn every_seed_keeps_its_promises() {
-    let (mut succeeded, mut failed) = (0, 0);
+    let (mut succeeded, mut failed, mut given_up, mut refused) = (0, 0, 0, 0);
     let mut total = Total::default();
     for seed in 0..SEEDS {
+        let Scenario { retry_cnt, rnr_retry, refusals, .. } = Scenario::new(seed);
         match run(seed, false) {
             Ok(outcome) => {
                 succeeded += outcome.succeeded;
-                failed += outcome.failed;
+                match (refusals, retry_cnt, rnr_retry) {
+                    (true, ..) => refused += outcome.failed,
+                    (_, 7, 7) => failed += outcome.failed,
+                    _ => given_up += outcome.failed,
+                }
                 total.add(&outcome);
             }
             Err(failure) => panic!("{failure}"),
         }
     }
-    println!("{succeeded} requests succeeded, {failed} flows failed; {total:?}");
+    println!(
+        "{succeeded} requests succeeded; flows failed: {failed}, with few retries {given_up}, by refusals {refused}; {total:?}"
+    );
     assert!(succeeded > SEEDS * 20 && failed < SEEDS / 4, "{succeeded} {failed}");
+    assert!(given_up > 10 && refused > 100, "{given_up} {refused}");
     total.assert_everything_happened();
 }
 
@@ -76,6 +84,16 @@ impl Total {
         let all = [retransmitted, timeouts, sequence_naks, rnr_naks, reads_resumed, duplicates];
         let more = [bad_icrcs, cnps, pool_dry, sacks, held, cut, overflowed];
         assert!(all.iter().chain(&more).all(|n| *n > 10), "{self:?}");
+    }
+}
+
+/// Longer than anything the seeds make up.
+#[test]
+#[cfg_attr(miri, ignore = "too many bytes for an interpreter")]
+fn scenarios_with_long_messages_can_be_made() {
+    for seed in 0..10 {
+        let scenario = Scenario { requests: 4, longest: 100_000, ..Scenario::new(seed) };
+        run_scenario(scenario, false).unwrap_or_else(|failure| panic!("{failure}"));
     }
 }
 

@@ -12,6 +12,7 @@
 //! | `requester` | requests in packets, acknowledgements, going back |
 //! | `responder` | requests of the peer: checked, executed, answered, replayed |
 //! | `uc`, `ud`, `management` | what is unreliable |
+//! | `hold`, `held` | packets that overtook a lost one, between two ends of our own |
 //! | `receive_queue`, `srq`, `landing` | receives and where payload goes |
 //! | `region`, `pattern` | what peers may reach |
 //! | `number`, `path` | QP numbers; addresses and the headers made of them |

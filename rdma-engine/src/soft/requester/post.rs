@@ -96,14 +96,11 @@ impl<B: Buf> Qp<B> {
 
     fn check_length(&self, op: &Op, len: u64) -> Result<(u32, u32), Refusal> {
         let pmtu = self.pmtu.max(1);
-        let packets = len.div_ceil(pmtu.into()).max(1) as u32;
-        let too_long = match (self.spec.kind, op.kind()) {
-            (QpType::Ud, _) => len > u64::from(pmtu),
-            (_, OpKind::Read) => packets > MAX_READ_PACKETS,
-            (_, OpKind::FetchAdd | OpKind::CompareSwap) => return Ok((8, 1)),
-            _ => false,
-        };
-        if too_long || len > MAX_MESSAGE { Err(Refusal::TooLong) } else { Ok((len as u32, packets)) }
+        match (self.spec.kind, op.kind()) {
+            (QpType::Ud, _) if len > u64::from(pmtu) => Err(Refusal::TooLong),
+            (_, OpKind::FetchAdd | OpKind::CompareSwap) => Ok((8, 1)),
+            (_, kind) => packets_of(kind, len, pmtu),
+        }
     }
 
     fn enqueue(&mut self, wr: SendWr<B>, len: u32, packets: u32) -> Result<(), SendWr<B>> {
@@ -119,6 +116,30 @@ impl<B: Buf> Qp<B> {
             Err(Wqe { buf, cookie, op, ud, fence, solicited, .. }) => {
                 Err(SendWr { op, buf, cookie, fence, solicited, ud })
             }
+        }
+    }
+}
+
+/// Length and packets of a message of a connection, unless it is too long.
+#[inline]
+fn packets_of(kind: OpKind, len: u64, pmtu: u32) -> Result<(u32, u32), Refusal> {
+    let packets = len.div_ceil(pmtu.into()).max(1);
+    let too_long = kind == OpKind::Read && packets > MAX_READ_PACKETS.into();
+    if too_long || len > MAX_MESSAGE { Err(Refusal::TooLong) } else { Ok((len as u32, packets as u32)) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_are_as_long_as_the_standard_allows_but_for_reads_in_tiny_packets() {
+        for pmtu in [256, 512, 1024, 2048, 4096] {
+            let most = if pmtu == 256 { 1 << 30 } else { 1 << 31 };
+            assert_eq!(packets_of(OpKind::Read, most, pmtu), Ok((most as u32, (most / u64::from(pmtu)) as u32)));
+            assert_eq!(packets_of(OpKind::Read, most + 1, pmtu), Err(Refusal::TooLong));
+            assert!(packets_of(OpKind::Write, 1 << 31, pmtu).is_ok());
+            assert_eq!(packets_of(OpKind::Send, (1 << 31) + 1, pmtu), Err(Refusal::TooLong));
         }
     }
 }
