@@ -115,6 +115,8 @@ pub struct Flow {
     pub failed: Option<(usize, Status)>,
     /// Results of atomics on shared words: word, value before, value added.
     pub shared: Vec<(usize, u64, u64)>,
+    /// Some of those are missing, because an earlier flow of the same pair failed.
+    pub shared_unsure: bool,
     /// Keys of the peer that were invalidated.
     keys: usize,
     /// The area after all requests posted.
@@ -142,8 +144,19 @@ impl Flow {
             arrived: 0,
             failed: None,
             shared: vec![],
+            shared_unsure: false,
             keys: 0,
             model: vec![0; area],
+        }
+    }
+
+    /// An empty flow of the pair that takes the place of `before`, of which all `keys` count as used.
+    pub fn after(before: Flow, area: usize, keys: usize) -> Self {
+        Flow {
+            shared_unsure: before.shared_unsure || before.failed.is_some(),
+            shared: before.shared,
+            keys,
+            ..Flow::new(before.number + 100, area)
         }
     }
 

@@ -60,15 +60,26 @@ pub fn ip(scenario: &Scenario, end: usize) -> IpAddr {
 /// Both ends, connected.
 pub fn connect(scenario: &Scenario) -> [Host; 2] {
     let mut hosts = [0, 1].map(|end| Host::new(scenario, end));
-    for _ in 0..scenario.pairs {
-        let ups = [0, 1].map(|end| hosts[end].create(scenario));
-        let qpns = [hosts[0].device.qpn(&ups[0]), hosts[1].device.qpn(&ups[1])];
-        for (end, up) in ups.into_iter().enumerate() {
-            hosts[end].bring_up(scenario, end, up, qpns[1 - end]);
-            hosts[end].qpns.push(qpns[end]);
-        }
+    for pair in 0..scenario.pairs {
+        connect_pair(&mut hosts, scenario, pair);
     }
     hosts
+}
+
+/// The queue pairs `pair` of both ends, new ones or in the place of others.
+pub fn connect_pair(hosts: &mut [Host; 2], scenario: &Scenario, pair: usize) {
+    let ups = [0, 1].map(|end| hosts[end].create(scenario));
+    let qpns = [hosts[0].device.qpn(&ups[0]), hosts[1].device.qpn(&ups[1])];
+    for (end, up) in ups.into_iter().enumerate() {
+        let id = hosts[end].bring_up(scenario, end, up, qpns[1 - end]);
+        match hosts[end].qps.get_mut(pair) {
+            Some(qp) => (*qp, hosts[end].qpns[pair]) = (id, qpns[end]),
+            None => {
+                hosts[end].qps.push(id);
+                hosts[end].qpns.push(qpns[end]);
+            }
+        }
+    }
 }
 
 type Qp = <SoftDevice<HeapPool> as Device>::Qp;
@@ -81,7 +92,9 @@ impl Host {
         config.dcqcn = scenario.dcqcn;
         config.max_held = scenario.max_held;
         config.recorder_frames = scenario.recorder_frames;
-        config.max_qps = 8;
+        // Whoever comes later takes the slot of an earlier one.
+        let max_qps = if scenario.renewals { scenario.pairs as u16 } else { 8 };
+        config.max_qps = max_qps;
         config.max_regions = 32;
         config.max_ahs = 4;
         config.window = scenario.window;
@@ -93,7 +106,7 @@ impl Host {
         let device = SoftDevice::new(config, vec![frames.clone()]).expect("a device");
         let cqs = vec![CqSpec { depth: 1024, events: false }];
         let srqs = vec![SrqSpec { depth: scenario.depth * scenario.pairs as u32, sge: 1 }];
-        let worker = WorkerSpec { cqs, srqs, max_qps: 8 };
+        let worker = WorkerSpec { cqs, srqs, max_qps };
         let transport = device.create_worker(0, &worker).expect("a worker");
         let memory = scenario.area() * scenario.pairs + SHARED_WORDS * 8;
         let arena = Arena::new(memory, Backing::Pages).expect("memory");
@@ -123,7 +136,7 @@ impl Host {
         self.device.create_qp(0, &QpSpec { kind: scenario.kind, caps, srq, cq: 0 }).expect("a queue pair")
     }
 
-    fn bring_up(&mut self, scenario: &Scenario, end: usize, qp: Qp, dest_qpn: Qpn) {
+    fn bring_up(&mut self, scenario: &Scenario, end: usize, qp: Qp, dest_qpn: Qpn) -> QpId {
         let peer: Gid = ip(scenario, 1 - end).into();
         let up = BringUp::resume(&self.device, qp);
         let rtr = RtrAttr {
@@ -150,8 +163,7 @@ impl Host {
         let init = InitAttr { access: all_rights(), qkey: QKEY };
         self.device.modify(&mut qp, &crate::qp::Change::Init(init)).expect("INIT");
         let qp = BringUp::resume(&self.device, qp).rtr(rtr).expect("RTR").rts(rts).expect("RTS");
-        let id = self.transport.attach(qp).expect("room for a queue pair");
-        self.qps.push(id);
+        self.transport.attach(qp).expect("room for a queue pair")
     }
 
     /// Sends what is due into the network and answers questions for MAC addresses.

@@ -93,6 +93,7 @@ impl Transfer {
             retry_cnt: 7,
             rnr_retry: 7,
             refusals: false,
+            renewals: false,
             timeout: 8,
             quantum: 16,
             burst: 64,

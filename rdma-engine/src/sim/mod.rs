@@ -14,6 +14,7 @@ pub mod host;
 pub mod huge;
 pub mod network;
 mod oracle;
+mod renew;
 pub mod rig;
 pub mod rng;
 mod run;

@@ -70,6 +70,8 @@ pub struct Scenario {
     pub recorder_frames: u32,
     /// The last request of the first end's queue pairs asks for memory that the peer does not have.
     pub refusals: bool,
+    /// Each pair is taken down when it is done, and another one put in its place.
+    pub renewals: bool,
     /// So much is lost, or so little retried, that connections may fail.
     pub harsh: bool,
 }
@@ -99,6 +101,7 @@ impl Scenario {
         let mut few = |usual, others: &[u8]| if rng.below(10) == 0 { rng.pick(others) } else { usual };
         let (retry_cnt, rnr_retry) = (few(7, &[1, 3, 6]), few(7, &[0, 1, 3]));
         let refusals = kind == QpType::Rc && rng.below(10) == 0;
+        let renewals = kind == QpType::Rc && rng.below(5) == 0;
         Scenario {
             seed,
             kind,
@@ -130,6 +133,7 @@ impl Scenario {
             retry_cnt,
             rnr_retry,
             refusals,
+            renewals,
             harsh: harsh || retry_cnt < 7 && worst > 0 || rnr_retry < 7 || refusals,
             faults,
         }

@@ -48,6 +48,7 @@ impl Stream {
             retry_cnt: 7,
             rnr_retry: 7,
             refusals: false,
+            renewals: false,
             max_held: SoftConfig::held_for(256, pairs as u32),
             dcqcn: None,
             jumbo: false,

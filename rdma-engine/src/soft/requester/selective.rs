@@ -112,11 +112,19 @@ impl Selective {
         };
     }
 
-    /// Forgets reports from before `una`, which say nothing any more.
-    fn renew(&mut self, una: Psn) {
-        if self.base.is_before(una) {
+    /// Forgets what lies outside of `una` to `high`: it says nothing any more, and half of all PSNs later it would seem to.
+    fn renew(&mut self, una: Psn, high: Psn) {
+        let outstanding = |psn| forward(una, psn) <= forward(una, high);
+        if !outstanding(self.base) {
             self.bits = shifted(&self.bits, forward(self.base, una));
             self.base = una;
+        }
+        if !outstanding(self.until) {
+            self.until = una;
+        }
+        if !outstanding(self.at.psn) {
+            // The next pass starts with the oldest packet.
+            self.at.psn = una.back(1);
         }
     }
 
@@ -227,7 +235,7 @@ impl<B: Buf> Requester<B> {
     pub(super) fn note_report(&mut self, now: Time, base: Psn, bits: &Bits, refusals: u8) {
         let (una, next, high) = (self.una, self.next, self.high);
         let Some(s) = &mut self.selective else { return };
-        s.renew(una);
+        s.renew(una, high);
         if base.is_before(s.base) {
             return;
         }
@@ -277,7 +285,7 @@ impl<B: Buf> Requester<B> {
             // The peer is to be left alone, or all of it is being sent again.
             return false;
         }
-        s.renew(una);
+        s.renew(una, high);
         (s.at.psn, s.until) = (una.back(1), s.newest());
         if head_fills {
             s.head_again = true;
@@ -384,5 +392,33 @@ impl<B: Buf> Requester<B> {
     #[inline]
     pub(super) fn probe_at(&self) -> Time {
         self.selective.as_ref().map_or(Time::NEVER, |s| s.probe_at)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reports_move_with_their_base() {
+        let mut s = Selective::new();
+        let bits = [0b1011, 0, 1 << 63, 1];
+        s.merge(Psn::new(0), &bits);
+        let held = |s: &Selective| (1..300).filter(|n| s.has(Psn::new(*n))).collect::<Vec<_>>();
+        assert_eq!(held(&s), [1, 2, 4, 192, 193]);
+        assert_eq!(s.newest(), Psn::new(193));
+        s.renew(Psn::new(3), Psn::new(250));
+        assert_eq!((held(&s), s.base), (vec![1, 2, 4, 192, 193], Psn::new(3)), "what lies before was executed");
+        s.merge(Psn::new(3), &[0b10, 0, 0, 0]);
+        assert_eq!(held(&s), [1, 2, 4, 5, 192, 193]);
+    }
+
+    #[test]
+    fn old_marks_do_not_come_back_half_of_all_psns_later() {
+        let mut s = Selective::new();
+        s.start(Psn::new(7));
+        let (una, high) = (Psn::new((1 << 23) + 20), Psn::new((1 << 23) + 30));
+        s.renew(una, high);
+        assert_eq!((s.base, s.until, s.at.psn, s.bits), (una, una, una.back(1), [0; SPAN / 64]));
     }
 }
