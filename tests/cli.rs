@@ -1,6 +1,7 @@
 //! The built command: what it prints, where, and with which exit code.
 
 use std::fs;
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
@@ -266,6 +267,53 @@ fn decode_tells_a_capture() {
             assert!(!frame[key].is_null(), "{key} in {line}");
         }
     }
+}
+
+/// A pipe cannot be read twice, nor opened twice: it is told like a file all the same.
+#[test]
+fn decode_reads_pipes() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(CAPTURE);
+    let expected = said(&["decode", CAPTURE]);
+    assert!(expected.contains("frame 25 at 9.530297 s: BTH opcode 0x11"), "{expected}");
+    let fifo = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("decode-{}.fifo", std::process::id()));
+    assert!(Command::new("mkfifo").arg(&fifo).status().unwrap().success());
+    let bytes = std::fs::read(&path).unwrap();
+    let writer = std::thread::spawn({
+        let (fifo, bytes) = (fifo.clone(), bytes.clone());
+        move || std::fs::write(fifo, bytes).unwrap()
+    });
+    assert_eq!(said(&["decode", fifo.to_str().unwrap()]), expected);
+    writer.join().unwrap();
+    std::fs::remove_file(&fifo).unwrap();
+
+    assert_eq!(text(&piped(&["decode", "-"], &bytes).stdout), expected);
+    let json = text(&piped(&["decode", "--json", "-"], &bytes).stdout);
+    assert_eq!(json, said(&["decode", "--json", CAPTURE]));
+    let nothing = piped(&["decode", "-"], b"");
+    assert_eq!(nothing.status.code(), Some(1));
+    assert!(text(&nothing.stderr).starts_with("standard input: "), "{nothing:?}");
+    // Standard input that is a file is read from where it stands, twice.
+    let file = std::fs::File::open(&path).unwrap();
+    assert_eq!(text(&decoder(&["decode", "-"]).stdin(file).output().unwrap().stdout), expected);
+}
+
+fn decoder(words: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_isthmus"));
+    command.args(words).current_dir(env!("CARGO_MANIFEST_DIR"));
+    command
+}
+
+/// What comes of `bytes` on standard input.
+fn piped(words: &[&str], bytes: &[u8]) -> Output {
+    let pipes = [(); 3].map(|()| Stdio::piped());
+    let [input, output, errors] = pipes;
+    let mut child = decoder(words).stdin(input).stdout(output).stderr(errors).spawn().unwrap();
+    let (mut input, bytes) = (child.stdin.take().unwrap(), bytes.to_vec());
+    // A capture is longer than a pipe.
+    let writer = std::thread::spawn(move || input.write_all(&bytes));
+    let output = child.wait_with_output().unwrap();
+    writer.join().unwrap().unwrap();
+    output
 }
 
 #[test]

@@ -114,7 +114,7 @@ pub(super) enum Command {
     /// Tell a capture of RoCE traffic in words, without DPDK or an RDMA device
     ///
     /// Every frame on a line, then the conversations with what most likely went wrong, then the life of one message. FILE
-    /// is a pcap or pcapng file of any RoCE peer.
+    /// is a pcap or pcapng file of any RoCE peer; a pipe will do (`tcpdump -U -w - udp port 4791 | isthmus decode -`).
     Decode(Decoded),
     /// Put a load on a server and measure it
     Bench {
@@ -132,7 +132,7 @@ pub(super) enum Command {
 /// `decode`.
 #[derive(Debug, Args)]
 pub(super) struct Decoded {
-    /// Capture: pcap or pcapng
+    /// Capture: pcap or pcapng; - for standard input
     #[arg(value_name = "FILE")]
     pub(super) file: PathBuf,
     /// Print one JSON object a line, for each frame (with --conversations: for each conversation)

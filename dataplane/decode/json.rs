@@ -57,7 +57,7 @@ pub(super) fn packet(packet: &Packet<'_>, mark: Option<Mark>) -> serde_json::Res
         time_ns: packet.time_ns,
         src: packet.network.source_ip().to_string(),
         dst: packet.network.destination_ip().to_string(),
-        vlan: packet.vlans.ids().collect(),
+        vlan: packet.vlans.iter().collect(),
         encapsulation: if packet.is_roce_v1() { "RoCEv1" } else { "RoCEv2" },
         src_port: packet.source_port,
         opcode: packet.info.name,
@@ -79,7 +79,7 @@ pub(super) fn packet(packet: &Packet<'_>, mark: Option<Mark>) -> serde_json::Res
             IcrcVerdict::Bad => "bad",
             IcrcVerdict::Unknown => "unknown",
         },
-        problem: packet.ib.as_ref().err().map(ToString::to_string),
+        problem: packet.problem(),
         mark: mark.map(|mark| mark.to_string()),
         headers: packet.ib.as_ref().map(|ib| headers(packet, ib)).unwrap_or_default(),
     };

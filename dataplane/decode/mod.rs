@@ -7,8 +7,12 @@
 mod capture;
 mod conversation;
 mod dissect;
+mod input;
 mod json;
+mod lower;
 mod packet_view;
+mod recall;
+mod refusal;
 mod report;
 mod story;
 mod units;
@@ -16,14 +20,15 @@ mod verdict;
 mod words;
 
 use std::collections::BTreeMap;
-use std::fs::File;
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 
 use capture::Capture;
 use conversation::{Follow, Tracker};
 use dissect::{Dissected, IcrcVerdict, Other, Packet, dissect};
+use input::Input;
 use packet_view::View;
+use recall::Recall;
 use story::Story;
 use units::Count;
 
@@ -36,6 +41,13 @@ pub struct DecodeOptions {
     pub show: Show,
     /// Which message's life to tell. Words only.
     pub follow: Followed,
+}
+
+impl DecodeOptions {
+    /// True if the life of a message is to be told.
+    fn tells_a_story(&self) -> bool {
+        !self.json && self.show != Show::Frames && self.follow != Followed::Nothing
+    }
 }
 
 /// Parts of the output.
@@ -110,34 +122,31 @@ pub enum DecodeError {
     Write(#[from] io::Error),
 }
 
-/// Decodes the capture at `path` and writes what `options` ask for to `out`.
+/// Decodes the capture at `path` (`-` for standard input) and writes what `options` ask for to `out`. What cannot be
+/// read twice is decoded as [`run_stream`] does.
 ///
 /// # Errors
 /// [`DecodeError`]: the file cannot be opened, is no capture, or `out` does not take the text.
 pub fn run(path: &Path, options: &DecodeOptions, out: &mut dyn Write) -> Result<DecodeSummary, DecodeError> {
-    let open = || File::open(path).map_err(|source| DecodeError::Open { path: path.into(), source });
-    let mut pass = Pass::new(*options);
-    let capture = open_capture(path, open()?)?;
-    pass.read(capture, out)?;
+    let name = input::name(path);
+    let mut input = Input::open(path).map_err(|source| DecodeError::Open { path: name.clone(), source })?;
+    let recall = if input.can_rewind() { None } else { Some(Recall::default()) };
+    let mut pass = Pass::new(*options, recall);
+    pass.read(open_capture(&name, &input)?, out)?;
     pass.finish(out)?;
-    if let Some(mut story) = pass.story() {
-        let mut text = String::new();
-        if let Ok(capture) = Capture::open(open()?) {
-            retell(capture, &mut story);
+    pass.tell(out, |story| {
+        if input.rewind().is_ok()
+            && let Ok(capture) = Capture::open(&input)
+        {
+            retell(capture, story);
         }
-        let _ = story.tell(&mut text);
-        out.write_all(text.as_bytes())?;
-    } else if let Followed::Frame(frame) = options.follow
-        && !options.json
-        && options.show != Show::Frames
-    {
-        writeln!(out, "\nFrame {frame} is not part of a message that can be followed.")?;
-    }
+    })?;
     out.flush()?;
     Ok(pass.summary)
 }
 
-/// Decodes a capture that is read from `input`, without telling the life of a message.
+/// Decodes a capture that is read from `input` as it comes. The packets of the last while are kept in memory, some 15 MB
+/// at most, so that the life of a message can be told at the end.
 ///
 /// # Errors
 /// [`DecodeError::NotACapture`] (with an empty path) or [`DecodeError::Write`].
@@ -146,9 +155,10 @@ pub fn run_stream(
     options: &DecodeOptions,
     out: &mut dyn Write,
 ) -> Result<DecodeSummary, DecodeError> {
-    let mut pass = Pass::new(*options);
+    let mut pass = Pass::new(*options, Some(Recall::default()));
     pass.read(open_capture(Path::new(""), input)?, out)?;
     pass.finish(out)?;
+    pass.tell(out, |_| ())?;
     out.flush()?;
     Ok(pass.summary)
 }
@@ -162,6 +172,8 @@ fn open_capture<R: Read>(path: &Path, input: R) -> Result<Capture<R>, DecodeErro
 struct Pass {
     options: DecodeOptions,
     tracker: Tracker,
+    /// Where the story finds its packets, if not in the file.
+    recall: Option<Recall>,
     summary: DecodeSummary,
     others: BTreeMap<Other, u64>,
     start_ns: Option<u64>,
@@ -170,10 +182,11 @@ struct Pass {
 }
 
 impl Pass {
-    fn new(options: DecodeOptions) -> Self {
+    fn new(options: DecodeOptions, recall: Option<Recall>) -> Self {
         Pass {
             options,
             tracker: Tracker::new(Follow::new(options.follow)),
+            recall: recall.filter(|_| options.tells_a_story()),
             summary: DecodeSummary::default(),
             others: BTreeMap::new(),
             start_ns: None,
@@ -184,6 +197,10 @@ impl Pass {
 
     fn read<R: Read>(&mut self, mut capture: Capture<R>, out: &mut dyn Write) -> io::Result<()> {
         loop {
+            if capture.is_drained() {
+                // The next frame may be long in coming.
+                out.flush()?;
+            }
             let record = match capture.next() {
                 Ok(Some(record)) => record,
                 Ok(None) => return Ok(()),
@@ -211,7 +228,9 @@ impl Pass {
         self.summary.bad_icrc += u64::from(packet.icrc == IcrcVerdict::Bad);
         self.summary.unknown_icrc += u64::from(packet.icrc == IcrcVerdict::Unknown);
         let cm = packet.cm().map(|(_, message)| message);
-        let mark = self.tracker.observe(&View::of(packet), cm.as_ref());
+        let view = View::of(packet);
+        self.remember(view);
+        let mark = self.tracker.observe(&view, cm.as_ref());
         if self.options.show == Show::Conversations {
             return Ok(());
         }
@@ -251,6 +270,7 @@ impl Pass {
         let numbers = [
             (summary.roce_v1, "RoCEv1"),
             (summary.bad_icrc, "with a bad ICRC"),
+            (self.tracker.strays, "of these of no known conversation"),
             (summary.unknown_icrc, "with the ICRC not captured"),
             (summary.malformed, "malformed or cut off"),
             (self.tracker.unknown, "of transports not followed"),
@@ -271,14 +291,39 @@ impl Pass {
         }
     }
 
-    /// The story to be told on a second pass.
-    fn story(&self) -> Option<Story> {
-        if self.options.json || self.options.show == Show::Frames {
-            return None;
+    fn remember(&mut self, view: View) {
+        let seen = self.summary.roce_v1 + self.summary.roce_v2;
+        // What was found in nothing but damaged frames may be found again in better ones.
+        let is_found = self.tracker.follow.is_settled() && self.summary.bad_icrc < seen;
+        if let Some(recall) = self.recall.as_mut().filter(|_| !is_found) {
+            recall.push(view);
         }
-        let (key, message) = self.tracker.follow.found()?;
-        let own_qpn = self.tracker.own_qpn(&key);
-        Some(Story::new(key, message, own_qpn, self.start_ns))
+    }
+
+    /// Tells the life of a message; `show` shows the story its packets, where they are not remembered.
+    fn tell(&self, out: &mut dyn Write, show: impl FnOnce(&mut Story)) -> io::Result<()> {
+        if !self.options.tells_a_story() {
+            return Ok(());
+        }
+        let Some((key, message)) = self.tracker.follow.found() else {
+            return match self.options.follow {
+                Followed::Frame(frame) => {
+                    writeln!(out, "\nFrame {frame} is not part of a message that can be followed.")
+                }
+                _ => Ok(()),
+            };
+        };
+        let mut story = Story::new(key, message, self.tracker.own_qpn(&key), self.start_ns);
+        match &self.recall {
+            Some(recall) => {
+                story.forget_through(recall.forgotten);
+                recall.iter().for_each(|view| story.observe(view));
+            }
+            None => show(&mut story),
+        }
+        let mut text = String::new();
+        let _ = story.tell(&mut text);
+        out.write_all(text.as_bytes())
     }
 }
 
@@ -289,7 +334,7 @@ fn retell<R: Read>(mut capture: Capture<R>, story: &mut Story) {
             break;
         }
         if let Dissected::Roce(packet) = dissect(&record) {
-            story.observe(&packet);
+            story.observe(&View::of(&packet));
         }
     }
 }

@@ -28,6 +28,15 @@ pub(super) struct Remote {
     pub(super) len: u32,
 }
 
+/// What else a BTH says.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct BthBits {
+    pub(super) ack_request: bool,
+    pub(super) solicited: bool,
+    pub(super) pad: u8,
+    pub(super) pkey: u16,
+}
+
 /// A packet, by value.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct View {
@@ -43,8 +52,13 @@ pub(super) struct View {
     pub(super) dest_qpn: Qpn,
     pub(super) psn: Psn,
     pub(super) payload_len: u32,
+    pub(super) bits: BthBits,
     pub(super) remote: Option<Remote>,
     pub(super) syndrome: Option<Syndrome>,
+    /// The AETH as it is: syndrome byte and MSN.
+    pub(super) aeth: Option<(u8, u32)>,
+    /// What an atomic found.
+    pub(super) original: Option<u64>,
     pub(super) imm: bool,
     pub(super) invalidate: bool,
     /// Sender, of datagrams.
@@ -56,7 +70,8 @@ pub(super) struct View {
 
 impl View {
     pub(super) fn of(packet: &Packet<'_>) -> Self {
-        let ib = packet.ib.as_ref().ok();
+        let (ib, bth) = (packet.ib.as_ref().ok(), packet.bth);
+        let aeth = ib.and_then(|ib| ib.aeth());
         View {
             moment: Moment { frame: packet.number, time_ns: packet.time_ns },
             source: packet.source(),
@@ -68,12 +83,20 @@ impl View {
             },
             congestion_experienced: packet.network.congestion_experienced(),
             info: packet.info,
-            opcode: packet.bth.opcode.0,
-            dest_qpn: packet.bth.dest_qpn.qpn(),
-            psn: packet.bth.psn.psn(),
+            opcode: bth.opcode.0,
+            dest_qpn: bth.dest_qpn.qpn(),
+            psn: bth.psn.psn(),
             payload_len: packet.payload_len() as u32,
+            bits: BthBits {
+                ack_request: bth.ack_request(),
+                solicited: bth.solicited(),
+                pad: bth.pad(),
+                pkey: bth.pkey.get(),
+            },
             remote: ib.and_then(remote),
-            syndrome: ib.and_then(|ib| ib.aeth()).map(|aeth| aeth.meaning()),
+            syndrome: aeth.map(|aeth| aeth.meaning()),
+            aeth: aeth.map(|aeth| (aeth.syndrome, aeth.msn.value())),
+            original: ib.and_then(|ib| ib.atomic_ack()).map(|atomic| atomic.original.get()),
             imm: ib.is_some_and(|ib| ib.imm().is_some()),
             invalidate: ib.is_some_and(|ib| ib.ieth().is_some()),
             source_qpn: ib.and_then(|ib| ib.deth()).map(|deth| deth.source_qpn.qpn()),

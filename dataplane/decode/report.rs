@@ -59,6 +59,7 @@ fn write_one(out: &mut String, told: &Told<'_>, start_ns: Option<u64>) -> fmt::R
     out.push_str(match talk.there.peer {
         Some((_, PairedBy::Cm)) => " (paired by CM)\n",
         Some((_, PairedBy::Psn)) => " (paired by PSN)\n",
+        Some((_, PairedBy::Repetition)) => " (paired by repetition)\n",
         Some((_, PairedBy::Elimination)) => " (paired by elimination)\n",
         None => " (one direction only)\n",
     });

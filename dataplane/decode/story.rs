@@ -1,7 +1,8 @@
 //! The life of one message, step by step: from the work request to its completion.
 //!
-//! Told on a second pass over the file, so that nothing has to be kept for it. The steps are those of the
-//! textbooks; what a capture cannot show (posting, DMA, completion queues) is said to be inferred.
+//! Told on a second look at the packets: a second pass over the file, so that nothing has to be kept for it, or
+//! what is remembered of an input that cannot be read twice. The steps are those of the textbooks; what a
+//! capture cannot show (posting, DMA, completion queues) is said to be inferred.
 
 use std::fmt::{self, Write};
 
@@ -9,7 +10,7 @@ use rdma_engine::types::Qpn;
 use rdma_engine::wire::Operation;
 
 use super::conversation::{FlowKey, Kind, Message, Outcome};
-use super::dissect::{IcrcVerdict, Packet};
+use super::dissect::IcrcVerdict;
 use super::packet_view::View;
 use super::units::{Bytes, Count, Duration};
 
@@ -23,6 +24,8 @@ pub(super) struct Story {
     /// The requester's own queue pair, where it is known.
     own_qpn: Option<Qpn>,
     start_ns: Option<u64>,
+    /// The last frame that is no longer known, where the input could not be read twice.
+    forgotten: Option<u64>,
     requests: Shown,
     answers: Shown,
 }
@@ -56,7 +59,13 @@ impl Shown {
 
 impl Story {
     pub(super) fn new(key: FlowKey, message: Message, own_qpn: Option<Qpn>, start_ns: Option<u64>) -> Self {
-        Story { key, message, own_qpn, start_ns, requests: Shown::default(), answers: Shown::default() }
+        let (requests, answers) = (Shown::default(), Shown::default());
+        Story { key, message, own_qpn, start_ns, forgotten: None, requests, answers }
+    }
+
+    /// Frames up to this one cannot be shown.
+    pub(super) fn forget_through(&mut self, frame: Option<u64>) {
+        self.forgotten = frame.filter(|frame| *frame >= self.message.first.frame);
     }
 
     /// The last frame that can belong to the message.
@@ -64,10 +73,9 @@ impl Story {
         self.message.answer.map_or(self.message.latest.frame, |answer| answer.frame)
     }
 
-    /// Takes in a packet of the second pass, if it belongs to the message.
-    pub(super) fn observe(&mut self, packet: &Packet<'_>) {
-        let view = View::of(packet);
-        let frame = packet.number;
+    /// Takes in a packet of the second look, if it belongs to the message.
+    pub(super) fn observe(&mut self, view: &View) {
+        let frame = view.moment.frame;
         if frame < self.message.first.frame || frame > self.last_frame() {
             return;
         }
@@ -77,13 +85,13 @@ impl Story {
         let is_answer = view.info.is_response();
         if there && same_transport && view.dest_qpn == self.key.dest_qpn && !is_answer {
             if self.message.contains(view.psn) {
-                let line = self.request_line(packet, &view);
+                let line = self.request_line(view);
                 self.requests.push(|| line);
             }
         } else if back && same_transport && is_answer && self.own_qpn.is_none_or(|own| own == view.dest_qpn) {
             let settles = self.message.answer.is_some_and(|answer| answer.frame == frame);
             if settles || self.message.contains(view.psn) {
-                let line = self.answer_line(packet, &view);
+                let line = self.answer_line(view);
                 self.answers.push(|| line);
             }
         }
@@ -94,20 +102,19 @@ impl Story {
         since.map_or(String::new(), |ns| format!(" at {:.6} s", ns as f64 / 1e9))
     }
 
-    fn request_line(&self, packet: &Packet<'_>, view: &View) -> String {
-        let bth = packet.bth;
+    fn request_line(&self, view: &View) -> String {
         let mut line = format!(
             "frame {}{}: BTH opcode {:#04x} {}, QP {}, PSN {}, AckReq {}, SE {}, pad {}, P_Key {:#06x}",
-            packet.number,
+            view.moment.frame,
             self.time(view),
             view.opcode,
             view.info.name,
             view.dest_qpn,
             view.psn,
-            u8::from(bth.ack_request()),
-            u8::from(bth.solicited()),
-            bth.pad(),
-            bth.pkey.get()
+            u8::from(view.bits.ack_request),
+            u8::from(view.bits.solicited),
+            view.bits.pad,
+            view.bits.pkey
         );
         if let Some(remote) = view.remote {
             let header = match view.info.operation {
@@ -123,22 +130,21 @@ impl Story {
         line + icrc_words(view.icrc)
     }
 
-    fn answer_line(&self, packet: &Packet<'_>, view: &View) -> String {
+    fn answer_line(&self, view: &View) -> String {
         let mut line = format!(
             "frame {}{}: BTH opcode {:#04x} {}, QP {}, PSN {}",
-            packet.number,
+            view.moment.frame,
             self.time(view),
             view.opcode,
             view.info.name,
             view.dest_qpn,
             view.psn
         );
-        if let Some(aeth) = packet.ib.as_ref().ok().and_then(|ib| ib.aeth()) {
-            let (syndrome, msn) = (aeth.syndrome, aeth.msn.value());
-            line += &format!("; AETH syndrome {syndrome:#04x} = {}, MSN {msn}", aeth.meaning());
+        if let Some(((syndrome, msn), meaning)) = view.aeth.zip(view.syndrome) {
+            line += &format!("; AETH syndrome {syndrome:#04x} = {meaning}, MSN {msn}");
         }
-        if let Some(atomic) = packet.ib.as_ref().ok().and_then(|ib| ib.atomic_ack()) {
-            line += &format!("; AtomicAckETH: the value was {:#x}", atomic.original.get());
+        if let Some(original) = view.original {
+            line += &format!("; AtomicAckETH: the value was {original:#x}");
         }
         if view.payload_len > 0 {
             line += &format!("; payload {}", Bytes(u64::from(view.payload_len)));
@@ -221,6 +227,12 @@ impl Story {
                 "each has a BTH; the first also a RETH: where in the peer's memory, by which rkey, how many \
                  bytes."
             )?,
+        }
+        if let Some(frame) = self.forgotten {
+            writeln!(
+                out,
+                "       frames up to {frame} are no longer known, as the capture was not read from a file"
+            )?;
         }
         self.requests.write(out)?;
         if message.resent > 0 {

@@ -3,10 +3,11 @@
 //! The rules go from certain to likely; the first that holds speaks. Each says what it saw and what that
 //! usually means.
 
-use rdma_engine::wire::{NakCode, Transport};
+use rdma_engine::wire::Transport;
 
 use super::conversation::{Connection, Counts, Flow, Message};
 use super::conversation::{Event, What};
+use super::refusal::meaning;
 use super::units::{Bytes, Count};
 
 /// Both directions of a conversation and how it was opened.
@@ -45,71 +46,113 @@ impl<'a> Talk<'a> {
         })
     }
 
+    /// The direction in which the answers to this one travel.
+    fn other(&self, flow: &Flow) -> Option<&'a Flow> {
+        if std::ptr::eq(flow, self.there) { self.back } else { Some(self.there) }
+    }
+
     fn has_answers(&self, flow: &Flow) -> bool {
-        let other = if std::ptr::eq(flow, self.there) { self.back } else { Some(self.there) };
-        other.is_some_and(|other| other.counts.answers > 0)
+        self.other(flow).is_some_and(|other| other.counts.answers > 0)
     }
 }
 
 /// The line. `Ok` if nothing went wrong.
 pub(super) fn verdict(talk: &Talk<'_>) -> Result<String, String> {
-    let rules: [fn(&Talk<'_>) -> Option<String>; 10] = [
+    let rules: [fn(&Talk<'_>) -> Option<String>; 12] = [
         refused,
         bad_icrc,
         rejected,
+        disagreed,
         too_large,
         silent_peer,
         receiver_not_ready,
         reads_cut_short,
         lossy,
+        uncaptured,
         congested,
         one_sided,
     ];
-    match rules.iter().find_map(|rule| rule(talk)) {
+    let line = rules.iter().find_map(|rule| rule(talk));
+    if is_altered(talk) {
+        let line = line.unwrap_or_else(|| nothing_wrong(talk));
+        return Err(format!(
+            "{line}; every frame has a bad ICRC, yet they are answered: the capture was altered (other addresses, \
+             cut payloads) or made where the ICRC was not computed yet"
+        ));
+    }
+    match line {
         Some(line) => Err(line),
         None => Ok(nothing_wrong(talk)),
     }
 }
 
+/// No ICRC is right, but the ends understand each other.
+fn is_altered(talk: &Talk<'_>) -> bool {
+    let all_bad = talk.sum(|counts| counts.bad_icrc) == talk.sum(|counts| counts.frames);
+    let answered = talk.flows().flat_map(|flow| &flow.totals).any(|totals| totals.answered > 0);
+    all_bad && answered
+}
+
 fn refused(talk: &Talk<'_>) -> Option<String> {
     let (_, event) = talk.events().find(|(_, event)| matches!(event.what, What::Refused { .. }))?;
-    let What::Refused { code, kind, .. } = event.what else { return None };
-    let kind = kind.map_or("request", |kind| kind.name());
-    let frame = event.moment.frame;
-    let meaning = match code {
-        NakCode::RemoteAccess => {
-            "the rkey is wrong or stale, the range leaves the region, or the region lacks that right; \
-             compare rkey, address and length with what the responder registered"
-        }
-        NakCode::InvalidRequest => {
-            "the responder's QP does not allow the operation (access flags, max_dest_rd_atomic 0), an atomic \
-             is not 8-byte aligned, or the packets of the message do not fit each other"
-        }
-        NakCode::RemoteOperational => {
-            "the responder could not take it: most often a SEND longer than the posted receive buffer"
-        }
-        NakCode::PsnSequence | NakCode::InvalidRdRequest | NakCode::Reserved(_) => {
-            "the responder gave a reason that this transport does not use"
-        }
-    };
+    let What::Refused(refusal) = event.what else { return None };
+    let kind = refusal.kind.map_or("request", |kind| kind.name());
+    let (code, frame, meaning) = (refusal.code, event.moment.frame, meaning(&refusal));
     Some(format!("{kind} refused with \"{code}\" in frame {frame}, which ends the connection: {meaning}"))
 }
 
 fn bad_icrc(talk: &Talk<'_>) -> Option<String> {
     let bad = talk.sum(|counts| counts.bad_icrc);
+    let taken = talk.sum(|counts| counts.damaged_taken);
+    if bad == 0 || is_altered(talk) {
+        return None;
+    }
     let frames = talk.sum(|counts| counts.frames);
-    (bad > 0).then(|| {
-        format!(
-            "{} of {frames} with a bad ICRC: receivers drop them silently; something on the path, or the \
-             sender, changes bytes it must not change",
-            Count(bad, "frame")
-        )
+    let seen = format!("{} of {frames} with a bad ICRC", Count(bad, "frame"));
+    let all_of_one =
+        talk.flows().any(|flow| flow.counts.bad_icrc > 1 && flow.counts.bad_icrc == flow.counts.frames);
+    Some(match taken {
+        _ if all_of_one => format!(
+            "{seen}, all that one side sent: receivers drop them silently; that side computes the ICRC wrongly, or \
+             something behind it changes bytes it must not change"
+        ),
+        0 => format!(
+            "{seen}: receivers drop them silently; something on the path, or the sender, changes bytes it must \
+             not change"
+        ),
+        n if n == bad => format!(
+            "{seen}, acknowledged all the same and never sent again: what the receiver got was good, the bytes \
+             changed on the way to the capture or in it"
+        ),
+        n => format!(
+            "{seen}, of which {n} acknowledged all the same: those changed only on the way to the capture; the \
+             others are dropped silently, as something on the path, or the sender, changes bytes it must not change"
+        ),
     })
 }
 
 fn rejected(talk: &Talk<'_>) -> Option<String> {
     let (moment, reason) = talk.connection?.rejected?;
     Some(format!("rejected in frame {}: reason {reason}", moment.frame))
+}
+
+/// Each end counts PSNs from elsewhere.
+fn disagreed(talk: &Talk<'_>) -> Option<String> {
+    let (flow, known) =
+        talk.flows().find_map(|flow| flow.disagreement().zip(Some(flow)).map(|(d, f)| (f, d)))?;
+    let (requester, responder) = (flow.key.source.ip(), flow.key.destination.ip());
+    let (expected, sent) = (known.expected, known.sent?);
+    let said = if known.by_ack { "ACKs of what was never sent" } else { "sequence NAKs" };
+    let hint = if flow.totals.iter().any(|totals| totals.answered > 0) {
+        "they agreed before, so one of them started anew, or the requester does not go back to what it is asked for"
+    } else {
+        "compare the PSNs that the two sides were told to start with: sq_psn of each is rq_psn of the other"
+    };
+    Some(format!(
+        "the ends disagree on the PSN: {responder} expects {expected} ({} {said}, from frame {} on), {requester} sends \
+         {sent} again and again and never that one; {hint}",
+        known.times, known.since.frame
+    ))
 }
 
 /// Only full packets stay unanswered while small ones get through.
@@ -142,7 +185,15 @@ fn silent_peer(talk: &Talk<'_>) -> Option<String> {
         String::new()
     };
     let tries = Count(u64::from(flow.counts.most_repeats), "retransmission");
-    Some(if talk.has_answers(flow) {
+    let answered_else = talk.other(flow).and_then(|other| other.last_answer);
+    let answered_else = answered_else.filter(|answer| answer.frame > message.latest.frame);
+    Some(if let Some(answer) = answered_else {
+        format!(
+            "the {what}{others} is never answered, after {tries}, though the peer does send answers (the last in \
+             frame {}): none of them fits it",
+            answer.frame
+        )
+    } else if talk.has_answers(flow) {
         format!(
             "the peer stopped answering at the {what}{others}, after {tries}: its QP went to the error state \
              (a NAK may be lost), or the path broke"
@@ -201,6 +252,17 @@ fn lossy(talk: &Talk<'_>) -> Option<String> {
             ),
             _ => format!("{packets} did not come in order: lost and repeated, or overtaken on the path"),
         }
+    })
+}
+
+fn uncaptured(talk: &Talk<'_>) -> Option<String> {
+    let answers = talk.sum(|counts| counts.uncaptured);
+    (answers > 0).then(|| {
+        format!(
+            "{} to requests that are not in the capture, though others before them are: the capture dropped \
+             them, not the network",
+            Count(answers, "response packet")
+        )
     })
 }
 

@@ -23,7 +23,7 @@ pub(super) fn write_packet(
         None => write!(out, "{:>12} ", "-")?,
     }
     write!(out, "{} -> {}", packet.network.source_ip(), packet.network.destination_ip())?;
-    for id in packet.vlans.ids() {
+    for id in packet.vlans.iter() {
         write!(out, " vlan {id}")?;
     }
     if packet.is_roce_v1() {
@@ -35,6 +35,9 @@ pub(super) fn write_packet(
         Err(error) => write_problem(out, *error)?,
     }
     write_flags(out, packet)?;
+    if let Some(oddity) = packet.oddity {
+        write!(out, ", {oddity}")?;
+    }
     out.push_str(match packet.icrc {
         IcrcVerdict::Good => ", ICRC good",
         IcrcVerdict::Bad => ", ICRC BAD",

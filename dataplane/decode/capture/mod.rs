@@ -53,6 +53,16 @@ pub(super) enum CaptureError {
         /// What is wrong.
         what: &'static str,
     },
+    /// More than this program takes.
+    #[error(
+        "a section describes more than {} interfaces, the last of them after frame {after}; nothing beyond can be \
+         read: save the frames as pcap, or those of fewer interfaces",
+        pcapng::MAX_INTERFACES
+    )]
+    Interfaces {
+        /// The last whole frame.
+        after: u64,
+    },
     /// The operating system says no.
     #[error("cannot read: {0}")]
     Io(#[from] io::Error),
@@ -92,6 +102,11 @@ impl<R: Read> Capture<R> {
             Format::Pcap(Pcap::open(magic, &mut source)?)
         };
         Ok(Capture { source, format })
+    }
+
+    /// True if all that was read so far is taken: the next frame has to be waited for.
+    pub(super) fn is_drained(&self) -> bool {
+        self.source.input.buffer().is_empty()
     }
 
     /// The next frame, `None` at the end of the file.

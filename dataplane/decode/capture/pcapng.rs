@@ -8,8 +8,8 @@ use super::{CaptureError, MAX_RECORD, RecordHead, Source};
 /// First bytes of a section header block, the same in both byte orders.
 pub(super) const SECTION_MAGIC: [u8; 4] = [0x0A, 0x0D, 0x0D, 0x0A];
 
-/// Most interfaces of a section; what claims more is damaged.
-const MAX_INTERFACES: usize = 4096;
+/// Most interfaces of a section: each takes memory.
+pub(super) const MAX_INTERFACES: usize = 4096;
 
 /// Bytes of a block around its body: type and length before, length again after.
 const BLOCK_FRAME: usize = 12;
@@ -117,6 +117,9 @@ impl PcapNg {
             return Err(source.damaged("a block has an impossible length"));
         }
         let body = len - BLOCK_FRAME;
+        if kind == INTERFACE && self.interfaces.len() >= MAX_INTERFACES {
+            return Err(CaptureError::Interfaces { after: source.frames });
+        }
         if !matches!(kind, INTERFACE | OLD_PACKET | SIMPLE_PACKET | ENHANCED_PACKET) {
             source.skip(body as u64 + 4)?;
             return Ok(None);
@@ -150,9 +153,6 @@ impl PcapNg {
             0 => MAX_RECORD,
             len => len,
         };
-        if self.interfaces.len() >= MAX_INTERFACES {
-            return None;
-        }
         let clock = self.clock(fields);
         self.interfaces.push(Interface { link_type, snap_len, clock });
         Some(None)

@@ -3,7 +3,7 @@
 use rdma_engine::types::Psn;
 use rdma_engine::wire::{NakCode, Operation, Position, RnrTimer, Syndrome};
 
-use super::event::{Mark, What};
+use super::event::{Mark, Refusal, What};
 use super::flow::{Flow, RnrWait};
 use super::follow::Follow;
 use super::message::{Kind, Message, Outcome};
@@ -21,6 +21,7 @@ impl Flow {
             (Operation::Acknowledge, Some(Syndrome::Nak { code: NakCode::PsnSequence })) => {
                 self.acknowledge(packet.psn.back(1), packet.moment, follow);
                 self.counts.sequence_naks += 1;
+                self.expects(packet);
                 self.events.push(packet.moment, What::SequenceNak { expected: packet.psn });
                 None
             }
@@ -37,6 +38,7 @@ impl Flow {
     fn acknowledged(&mut self, packet: &View, follow: &mut Follow) -> Option<Mark> {
         if !self.awaits(packet.psn) && self.acked.is_none() {
             self.counts.unasked += 1;
+            self.expects(packet);
             return Some(Mark::Unasked);
         }
         if self.acked.is_some_and(|acked| !packet.psn.is_after(acked)) {
@@ -61,6 +63,7 @@ impl Flow {
 
     /// Books as answered what ends at `through` or before, but for READs and atomics.
     fn acknowledge(&mut self, through: Psn, moment: Moment, follow: &mut Follow) {
+        self.take_through(through);
         let mut at = 0;
         while let Some(message) = self.pending.get(at) {
             if message.last_psn().is_after(through) {
@@ -86,6 +89,8 @@ impl Flow {
     ) {
         message.outcome = outcome;
         message.answer = Some(moment);
+        // They do agree.
+        self.disagreement = None;
         self.settle(message, follow);
     }
 
@@ -103,14 +108,19 @@ impl Flow {
     fn refused(&mut self, packet: &View, code: NakCode, follow: &mut Follow) {
         self.acknowledge(packet.psn.back(1), packet.moment, follow);
         self.counts.refusals += 1;
+        let waits = |m: &&Message| m.kind.has_own_response() && !m.first_psn.is_after(packet.psn);
+        let outstanding = self.pending.iter().filter(waits).count() as u32;
         let message = self.take_message(packet.psn);
-        let what = What::Refused {
+        let refusal = Refusal {
             psn: packet.psn,
             code,
             kind: message.map(|message| message.kind),
             remote: message.and_then(|message| message.remote),
+            len: message.map_or(0, |message| message.len()),
+            whole: message.is_some_and(|message| message.whole),
+            outstanding,
         };
-        self.events.push(packet.moment, what);
+        self.events.push(packet.moment, What::Refused(refusal));
         if let Some(message) = message {
             self.settle_answered(message, Outcome::Refused(code), packet.moment, follow);
         }
@@ -130,13 +140,21 @@ impl Flow {
         }
         let is_answered_kind = |m: &Message| matches!(m.kind, Kind::Read | Kind::Flush | Kind::AtomicWrite);
         let found = self.pending.iter().position(|m| is_answered_kind(m) && m.contains(packet.psn));
-        let Some(at) = found else {
-            self.counts.unasked += 1;
-            return Some(Mark::Unasked);
-        };
+        let Some(at) = found else { return Some(self.unasked_response(packet.psn)) };
         let first = self.pending[at].first_psn;
         self.acknowledge(first.back(1), packet.moment, follow);
         self.take_in_response(packet, follow)
+    }
+
+    /// A response to nothing that waits: to a request sent again and answered already, or to one that is not in the
+    /// capture although it must have been sent since the first one that is.
+    fn unasked_response(&mut self, psn: Psn) -> Mark {
+        if self.acked.is_some_and(|acked| !psn.is_after(acked)) && self.counts.resent > 0 {
+            return Mark::Duplicate;
+        }
+        self.counts.unasked += 1;
+        self.counts.uncaptured += u64::from(self.first_psn.is_some_and(|first| psn.is_after(first)));
+        Mark::Unasked
     }
 
     fn take_in_response(&mut self, packet: &View, follow: &mut Follow) -> Option<Mark> {
@@ -172,8 +190,7 @@ impl Flow {
             .iter()
             .position(|m| matches!(m.kind, Kind::FetchAdd | Kind::CompareSwap) && m.first_psn == packet.psn);
         if found.is_none() {
-            self.counts.unasked += 1;
-            return Some(Mark::Unasked);
+            return Some(self.unasked_response(packet.psn));
         }
         self.acknowledge(packet.psn.back(1), packet.moment, follow);
         let at = self.pending.iter().position(|m| m.first_psn == packet.psn)?;

@@ -12,6 +12,22 @@ use crate::decode::units::{Bytes, Duration};
 /// Most events kept of a flow.
 const MAX_EVENTS: usize = 48;
 
+/// What was refused, and how.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(in crate::decode) struct Refusal {
+    pub(in crate::decode) psn: Psn,
+    pub(in crate::decode) code: NakCode,
+    /// `None` if the request is not in the capture.
+    pub(in crate::decode) kind: Option<Kind>,
+    pub(in crate::decode) remote: Option<Remote>,
+    /// Bytes of the message.
+    pub(in crate::decode) len: u64,
+    /// All of the message was sent.
+    pub(in crate::decode) whole: bool,
+    /// READs and atomics that waited for their answer, this one included if it is one.
+    pub(in crate::decode) outstanding: u32,
+}
+
 /// Something worth a line of the conversation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(in crate::decode) enum What {
@@ -28,7 +44,7 @@ pub(in crate::decode) enum What {
     /// The responder misses a packet.
     SequenceNak { expected: Psn },
     /// The responder refused a request for good.
-    Refused { psn: Psn, code: NakCode, kind: Option<Kind>, remote: Option<Remote> },
+    Refused(Refusal),
     /// Response packets of a READ that do not appear before their successors.
     ReadGap { psn: Psn, missing: u32 },
     /// The requester asked for the rest of a READ.
@@ -37,6 +53,8 @@ pub(in crate::decode) enum What {
     ResponseLost { psn: Psn, kind: Kind },
     /// The PSNs started somewhere else.
     NewStream { psn: Psn },
+    /// A request with a bad ICRC claims this PSN.
+    Damaged { psn: Psn },
 }
 
 impl fmt::Display for What {
@@ -63,7 +81,7 @@ impl fmt::Display for What {
             What::SequenceNak { expected } => {
                 write!(f, "NAK, PSN sequence error: the responder misses PSN {expected}")
             }
-            What::Refused { psn, code, kind, remote } => refused(f, psn, code, kind, remote),
+            What::Refused(refusal) => refused(f, &refusal),
             What::ReadGap { psn, missing } => {
                 write!(f, "READ response: {} from PSN {psn} on not seen here", Packets(missing))
             }
@@ -80,6 +98,9 @@ impl fmt::Display for What {
                 "an ACK passed over the {} at PSN {psn}: its response was lost or not captured",
                 kind.name()
             ),
+            What::Damaged { psn } => {
+                write!(f, "bad ICRC in a frame that claims PSN {psn}: not followed, as receivers drop it")
+            }
             What::NewStream { psn } => {
                 write!(f, "PSNs jump to {psn}: a new connection on the same QP, by all appearance")
             }
@@ -98,13 +119,8 @@ fn rnr_resent(f: &mut fmt::Formatter<'_>, psn: Psn, waited_ns: Option<u64>, aske
     }
 }
 
-fn refused(
-    f: &mut fmt::Formatter<'_>,
-    psn: Psn,
-    code: NakCode,
-    kind: Option<Kind>,
-    remote: Option<Remote>,
-) -> fmt::Result {
+fn refused(f: &mut fmt::Formatter<'_>, refusal: &Refusal) -> fmt::Result {
+    let Refusal { psn, code, kind, remote, .. } = *refusal;
     write!(f, "NAK, {code}, for the {} at PSN {psn}", kind.map_or("request", Kind::name))?;
     match remote {
         Some(Remote { addr, rkey, len }) => {
@@ -189,6 +205,7 @@ pub(in crate::decode) enum Mark {
     Unasked,
     CapturedTwice,
     NewStream,
+    DamagedBefore,
 }
 
 impl fmt::Display for Mark {
@@ -208,6 +225,7 @@ impl fmt::Display for Mark {
             Mark::ResponseGapBefore { missing } => write!(f, "{} missing before", Packets(missing)),
             Mark::Unasked => f.write_str("request not in this capture"),
             Mark::CapturedTwice => f.write_str("same packet captured twice"),
+            Mark::DamagedBefore => f.write_str("what comes before it has a bad ICRC"),
             Mark::NewStream => f.write_str("PSNs start anew"),
         }
     }

@@ -5,6 +5,8 @@ use std::collections::VecDeque;
 use rdma_engine::types::{Gid, Psn, Qpn};
 use rdma_engine::wire::{Operation, Position, Transport};
 
+use super::damage::DamagedRequest;
+use super::disagreement::{Disagreement, Misfit};
 use super::event::{Events, Mark, What};
 use super::follow::Follow;
 use super::message::{Kind, Message, Outcome, Totals};
@@ -44,6 +46,8 @@ pub(in crate::decode) enum PairedBy {
     Cm,
     /// An answer carried the PSN of a request.
     Psn,
+    /// Answers that fit no request came again and again while the other one repeated its own.
+    Repetition,
     /// Nothing else between the two addresses was left.
     Elimination,
 }
@@ -65,8 +69,12 @@ pub(in crate::decode) struct Counts {
     pub(in crate::decode) reads_resumed: u64,
     pub(in crate::decode) duplicate_acks: u64,
     pub(in crate::decode) unasked: u64,
+    /// Of these, responses to requests that the capture lost: others before and after are in it.
+    pub(in crate::decode) uncaptured: u64,
     pub(in crate::decode) twice: u64,
     pub(in crate::decode) bad_icrc: u64,
+    /// Of these, requests that were acknowledged all the same.
+    pub(in crate::decode) damaged_taken: u64,
     pub(in crate::decode) malformed: u64,
     pub(in crate::decode) cnps: u64,
     pub(in crate::decode) congestion_marks: u64,
@@ -103,6 +111,8 @@ pub(in crate::decode) struct Flow {
     pub(in crate::decode) connection: Option<usize>,
     pub(in crate::decode) first: Option<Moment>,
     pub(in crate::decode) last: Option<Moment>,
+    /// Latest ACK, NAK or response that travelled in this direction.
+    pub(in crate::decode) last_answer: Option<Moment>,
     pub(in crate::decode) source_port: u16,
     pub(in crate::decode) counts: Counts,
     pub(in crate::decode) totals: [Totals; Kind::ALL.len()],
@@ -117,7 +127,13 @@ pub(in crate::decode) struct Flow {
     /// Lowest PSN that the next new request may have, and how far above it may be.
     pub(super) next: Option<Psn>,
     pub(super) slack: u32,
+    /// The first request of the stream that was seen.
+    pub(super) first_psn: Option<Psn>,
     pub(super) missing: PsnSet,
+    pub(super) damaged: Vec<DamagedRequest>,
+    pub(super) disagreement: Option<Disagreement>,
+    /// The latest answer in this direction that fits no request.
+    pub(super) misfit: Option<Misfit>,
     recent: VecDeque<Trace>,
     repeated: Option<(Psn, u32)>,
 }
@@ -138,6 +154,7 @@ impl Flow {
             connection: None,
             first: None,
             last: None,
+            last_answer: None,
             source_port: 0,
             counts: Counts::default(),
             totals: [Totals::default(); Kind::ALL.len()],
@@ -149,7 +166,11 @@ impl Flow {
             rnr: None,
             next: None,
             slack: 0,
+            first_psn: None,
             missing: PsnSet::default(),
+            damaged: Vec::new(),
+            disagreement: None,
+            misfit: None,
             recent: VecDeque::with_capacity(RECENT),
             repeated: None,
         }
@@ -195,7 +216,9 @@ impl Flow {
     pub(super) fn request(&mut self, packet: &View, follow: &mut Follow) -> Option<Mark> {
         self.counts.requests += 1;
         self.counts.largest_sent = self.counts.largest_sent.max(packet.payload_len);
-        match self.place(packet.psn) {
+        let place = self.place(packet.psn);
+        self.heed(packet.psn, matches!(place, Place::Behind));
+        let mark = match place {
             Place::Next => {
                 self.advance(packet, follow);
                 None
@@ -208,7 +231,9 @@ impl Flow {
                 self.advance(packet, follow);
                 Some(Mark::NewStream)
             }
-        }
+        };
+        self.repair(packet.psn);
+        mark
     }
 
     fn place(&self, psn: Psn) -> Place {
@@ -224,8 +249,12 @@ impl Flow {
 
     fn skip_ahead(&mut self, packet: &View, missing: u32, follow: &mut Follow) -> Mark {
         let psn = self.next.unwrap_or(packet.psn);
-        self.counts.missing += u64::from(missing);
         self.missing.insert(psn, missing);
+        if self.came_damaged(psn, missing) {
+            self.advance(packet, follow);
+            return Mark::DamagedBefore;
+        }
+        self.counts.missing += u64::from(missing);
         self.events.push(packet.moment, What::Gap { psn, missing });
         self.advance(packet, follow);
         Mark::GapBefore { missing }
@@ -250,6 +279,7 @@ impl Flow {
                 Message::begin(kind, packet)
             }
         };
+        self.first_psn.get_or_insert(packet.psn);
         self.next = Some(packet.psn.advance(1));
         self.slack = 0;
         self.keep(message, follow);
@@ -391,6 +421,7 @@ impl Flow {
     pub(super) fn start_anew(&mut self, follow: &mut Follow) {
         self.give_up(follow);
         (self.next, self.slack, self.acked, self.rnr) = (None, 0, None, None);
+        (self.disagreement, self.damaged, self.first_psn) = (None, Vec::new(), None);
         self.missing = PsnSet::default();
         self.repeated = None;
     }

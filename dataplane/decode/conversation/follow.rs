@@ -19,6 +19,10 @@ impl Follow {
         Follow { wanted, seen: None, found: None }
     }
 
+    pub(super) const fn wanted(&self) -> Followed {
+        self.wanted
+    }
+
     /// Notes that a packet belongs to the messages of `key`: as a request, or as an answer to one.
     pub(super) fn sees(&mut self, key: &FlowKey, packet: &View, is_answer: bool) {
         if self.wanted == Followed::Frame(packet.moment.frame) {
@@ -32,8 +36,7 @@ impl Follow {
             (Followed::Nothing, _) => false,
             (Followed::FirstSend, None) => message.kind == Kind::Send,
             (Followed::FirstSend, Some((_, found))) => {
-                let answered = |m: &Message| m.outcome == Outcome::Answered && m.whole;
-                message.kind == Kind::Send && answered(message) && !answered(found)
+                message.kind == Kind::Send && is_answered(message) && !is_answered(found)
             }
             (Followed::Frame(_), Some(_)) => false,
             (Followed::Frame(frame), None) => self.seen.is_some_and(|(seen, packet, is_answer)| {
@@ -46,8 +49,21 @@ impl Follow {
         }
     }
 
+    /// True once no later packet can lead to a better message.
+    pub(in crate::decode) fn is_settled(&self) -> bool {
+        match self.wanted {
+            Followed::Nothing => true,
+            Followed::Frame(_) => self.found.is_some(),
+            Followed::FirstSend => self.found.is_some_and(|(_, message)| is_answered(&message)),
+        }
+    }
+
     /// The message to tell of, once the capture is at its end.
     pub(in crate::decode) fn found(&self) -> Option<(FlowKey, Message)> {
         self.found
     }
+}
+
+fn is_answered(message: &Message) -> bool {
+    message.outcome == Outcome::Answered && message.whole
 }

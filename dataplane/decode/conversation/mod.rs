@@ -6,13 +6,16 @@
 //! 2. PSN: an answer carries the PSN of a request that still waits, in a flow between the same two
 //!    addresses the other way; among several the one with the same UDP source port, or the same QPN, or the
 //!    latest packet;
-//! 3. elimination: at the end of the capture one flow each way is left between two addresses.
+//! 3. repetition: answers that fit no request come again and again while one flow repeats its requests;
+//! 4. elimination: at the end of the capture one flow each way is left between two addresses.
 //!
 //! What stays alone was captured in one direction only, and is reported as such. All tables are bounded;
 //! what does not fit is counted.
 
 mod answer;
 mod connection;
+mod damage;
+mod disagreement;
 mod event;
 mod flow;
 mod follow;
@@ -25,10 +28,10 @@ use rdma_engine::types::{Gid, Psn, Qpn};
 use rdma_engine::wire::Transport;
 use rdma_engine::wire::cm::CmMessage;
 
-use super::dissect::IcrcVerdict;
 use super::packet_view::View;
 pub(super) use connection::{Connection, Connections};
-pub(super) use event::{Event, Mark, What};
+use damage::Damage;
+pub(super) use event::{Event, Mark, Refusal, What};
 pub(super) use flow::{Counts, Flow, FlowId, FlowKey, PairedBy};
 pub(super) use follow::Follow;
 pub(super) use message::{Kind, Message, Outcome};
@@ -73,6 +76,9 @@ pub(super) struct Tracker {
     pub(super) not_followed: u64,
     /// Packets of transports or opcodes that are not followed.
     pub(super) unknown: u64,
+    damage: Damage,
+    /// Damaged frames of which nobody knows whose they are.
+    pub(super) strays: u64,
 }
 
 impl Tracker {
@@ -86,11 +92,16 @@ impl Tracker {
             follow,
             not_followed: 0,
             unknown: 0,
+            damage: Damage::default(),
+            strays: 0,
         }
     }
 
     /// Takes in a packet. Returns what is to be said about it.
     pub(super) fn observe(&mut self, packet: &View, cm: Option<&CmMessage<'_>>) -> Option<Mark> {
+        if self.is_damaged(packet) {
+            return None;
+        }
         match packet.info.transport {
             Transport::Ud => {
                 self.datagram(packet, cm);
@@ -243,10 +254,7 @@ impl Tracker {
 
     fn answer(&mut self, id: FlowId, packet: &View) -> Option<Mark> {
         self.flows[id.0].counts.answers += 1;
-        if packet.icrc == IcrcVerdict::Bad {
-            // The requester drops it: it answers nothing.
-            return None;
-        }
+        self.flows[id.0].last_answer = Some(packet.moment);
         let asking = match self.flows[id.0].peer {
             Some((asking, _)) => asking,
             None => match self.find_asking(id, packet) {
@@ -254,10 +262,13 @@ impl Tracker {
                     self.pair(id, asking, PairedBy::Psn);
                     asking
                 }
-                None => {
-                    self.flows[id.0].counts.unasked += 1;
-                    return Some(Mark::Unasked);
-                }
+                None => match self.find_repeating(id, packet) {
+                    Some(asking) => asking,
+                    None => {
+                        self.flows[id.0].counts.unasked += 1;
+                        return Some(Mark::Unasked);
+                    }
+                },
             },
         };
         let key = self.flows[asking.0].key;
@@ -276,17 +287,21 @@ impl Tracker {
             let flow = &self.flows[other.0];
             **other != id && flow.key.transport == packet.info.transport && flow.awaits(packet.psn)
         };
-        let rank = |other: &&FlowId| {
-            let flow = &self.flows[other.0];
-            let same_port = packet.source_port != 0 && flow.source_port == packet.source_port;
-            let same_qpn = flow.key.dest_qpn == packet.dest_qpn;
-            (same_port, same_qpn, flow.last.map(|moment| moment.frame))
-        };
-        candidates.iter().rev().take(MAX_CANDIDATES).filter(fits).max_by_key(rank).copied()
+        let candidates = candidates.iter().rev().take(MAX_CANDIDATES).filter(fits);
+        candidates.max_by_key(|other| self.rank(**other, packet)).copied()
+    }
+
+    /// How well a flow that fits suits this answer.
+    fn rank(&self, other: FlowId, packet: &View) -> (bool, bool, Option<u64>) {
+        let flow = &self.flows[other.0];
+        let same_port = packet.source_port != 0 && flow.source_port == packet.source_port;
+        let same_qpn = flow.key.dest_qpn == packet.dest_qpn;
+        (same_port, same_qpn, flow.last.map(|moment| moment.frame))
     }
 
     /// The capture is over: settles what waits, pairs what is left over.
     pub(super) fn finish(&mut self) {
+        self.count_strays();
         for routes in self.left_over() {
             if let ([a], [b]) = (&routes.0[..], &routes.1[..])
                 && self.flows[a.0].key.transport == self.flows[b.0].key.transport

@@ -114,3 +114,14 @@ fn tables_are_bounded() {
     assert_eq!(summary.conversations, 16_384);
     assert!(text.contains(&format!("{} not followed, tables full", 20_000 - 16_384)));
 }
+
+#[test]
+fn more_interfaces_than_are_kept_are_named_as_such() {
+    let mut file = vec![10, 13, 13, 10, 28, 0, 0, 0, 0x4D, 0x3C, 0x2B, 0x1A, 1, 0, 0, 0];
+    file.extend([0xFF; 8]);
+    file.extend([28, 0, 0, 0]);
+    (0..5000).for_each(|_| file.extend([1, 0, 0, 0, 20, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 20, 0, 0, 0]));
+    let summary = run_stream(&file[..], &DecodeOptions::default(), &mut Vec::new()).unwrap();
+    let stopped = summary.stopped.unwrap();
+    assert!(stopped.contains("more than 4096 interfaces"), "{stopped}");
+}

@@ -1,4 +1,5 @@
 mod captures;
+mod faults;
 mod files;
 mod flight_record;
 mod hostile;

@@ -13,6 +13,9 @@ use crate::decode::{DecodeOptions, DecodeSummary};
 /// Path MTU of the talk.
 pub(super) const PMTU: usize = 1024;
 
+/// Where the BTH begins.
+const BTH: usize = 14 + 20 + 8;
+
 /// A capture being made. A is 10.0.0.1 with QP 0x100, B is 10.0.0.2 with QP 0x200.
 pub(super) struct Talk {
     templates: [HeaderTemplate; 2],
@@ -76,7 +79,7 @@ impl Talk {
         let dest_qpn = self.qpns[usize::from(from == From::A)];
         let bth = Bth::new(opcode, Qpn::new(dest_qpn), Psn::new(psn)).with_ack_request(true);
         let mut frame = vec![0; payload + 256];
-        self.ip_id += 1;
+        self.ip_id = self.ip_id.wrapping_add(1);
         let template = &self.templates[usize::from(from == From::B)];
         let len = template.write_frame(&mut frame, &vec![7; payload], self.ip_id, bth, extended);
         frame.truncate(len);
@@ -136,6 +139,28 @@ impl Talk {
         if let Some(byte) = self.frames.last_mut().and_then(|(_, frame)| frame.last_mut()) {
             *byte ^= 0x55;
         }
+        self
+    }
+
+    /// Flips bits of the frame sent last: of the byte `at`, counted from the BTH on.
+    pub(super) fn flip(&mut self, at: usize, bits: u8) -> &mut Self {
+        if let Some((_, frame)) = self.frames.last_mut() {
+            frame[BTH + at] ^= bits;
+        }
+        self
+    }
+
+    /// Changes the frame sent last.
+    pub(super) fn change(&mut self, change: impl FnOnce(&mut Vec<u8>)) -> &mut Self {
+        if let Some((_, frame)) = self.frames.last_mut() {
+            change(frame);
+        }
+        self
+    }
+
+    /// The frame sent last is missing in the capture.
+    pub(super) fn lose(&mut self) -> &mut Self {
+        self.frames.pop();
         self
     }
 

@@ -100,8 +100,8 @@ fn an_unready_receiver_is_named_with_its_wait() {
 fn refusals_say_what_to_check() {
     for (code, words) in [
         (NakCode::RemoteAccess, "compare rkey, address and length"),
-        (NakCode::InvalidRequest, "does not allow the operation"),
-        (NakCode::RemoteOperational, "longer than the posted receive buffer"),
+        (NakCode::InvalidRequest, "does not allow remote READs"),
+        (NakCode::RemoteOperational, "a fault of its own"),
     ] {
         let mut talk = Talk::new();
         talk.read(A, 7, 64).nak(B, 7, code);
