@@ -24,10 +24,8 @@ pub trait WorkerTransport: Transport<Buf = Packet> {
         let _ = tally;
     }
 
-    /// Makes a flight record of every queue pair, where the transport can. Allocates.
-    fn record(&mut self, now: Time) {
-        let _ = now;
-    }
+    /// Asks for a flight record of every queue pair, where the transport keeps them.
+    fn record(&mut self) {}
 
     /// True if there is something to do without an event or a frame to say so.
     #[inline]
@@ -56,9 +54,9 @@ impl<T: WorkerTransport> WorkerTransport for Fabric<T> {
         }
     }
 
-    fn record(&mut self, now: Time) {
+    fn record(&mut self) {
         if let Fabric::Wired(t) = self {
-            t.record(now);
+            t.record();
         }
     }
 

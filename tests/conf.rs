@@ -162,3 +162,21 @@ fn keys_are_never_shown() {
         assert!(!refused.to_string().contains("swordfish"), "{refused}");
     }
 }
+
+/// A ring of packets for each queue pair adds up: it is in the figures, and a rule says how.
+#[test]
+fn flight_records_are_in_the_memory_figures() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("conf/relay-soft.toml");
+    let text = fs::read_to_string(path).unwrap();
+    let plan = |text: &str| ConfigFile::parse("relay-soft.toml", text).plan(None).unwrap();
+    let without = plan(&text);
+    let on = "flight_records = \".\"\nflight_record_packets = 4096";
+    let with = plan(&text.replace("# flight_records = \".\"", on));
+    let node = with.nodes.iter().find(|node| node.name == "relay-a").unwrap();
+    let qps = node.workers[0].qps.len() as u64;
+    let expected = node.workers.len() as u64 * 2 * qps * 4096 * 128;
+    assert!(qps > 0 && qps <= 16, "{qps}");
+    assert_eq!(with.memory.tables_bytes - without.memory.tables_bytes, expected);
+    let rule = with.rules.iter().find(|rule| rule.name == "flight-records").unwrap();
+    assert_eq!((rule.subject.as_str(), rule.result.clone()), ("relay-a", format!("{} KiB", expected >> 10)));
+}

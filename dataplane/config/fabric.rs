@@ -144,7 +144,7 @@ pub struct SoftKeys {
     pub dcqcn: Option<bool>,
     /// Directory for flight records: the last packets of a queue pair that failed.
     pub flight_records: Option<String>,
-    /// Packets of a flight record.
+    /// Packets kept of each queue pair for its flight record.
     pub flight_record_packets: Option<u32>,
 }
 

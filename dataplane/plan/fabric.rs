@@ -98,7 +98,7 @@ pub struct PlanSoft {
     pub link_mbps: Option<u32>,
     /// Request packets that a queue pair may have unacknowledged.
     pub window: u16,
-    /// Where flight records go, and packets of each.
+    /// Where flight records go, and packets kept of each queue pair.
     pub flight_records: Option<(PathBuf, u32)>,
 }
 

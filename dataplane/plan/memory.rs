@@ -1,8 +1,12 @@
 //! Memory: how much all of it takes, and on which pages.
 
 use super::ledger::Ledger;
-use super::{Hardware, PlanLink, PlanMemory, PlanNode, PlanPool, PlanPort, PlanQp, PlanService, PortSource};
+use super::{
+    Hardware, PlanLink, PlanMemory, PlanNode, PlanPool, PlanPort, PlanQp, PlanService, PlanTransport,
+    PortSource,
+};
 use crate::config::{Config, Hugepages, KeyPath};
+use rdma_engine::soft::{MAX_RECORDINGS, recorder_bytes};
 
 /// `struct rte_mbuf` and the header that a pool puts before it.
 const MBUF_BYTES: u64 = 128 + 64;
@@ -82,6 +86,7 @@ pub(super) fn total(
         mib(rings_bytes),
         mib(EAL_BYTES)
     );
+    explain_flight_records(nodes, ledger);
     ledger.rule("memory", "eal", inputs, format!("{eal_mib} MiB"));
     memory
 }
@@ -153,7 +158,40 @@ fn tables(node: &PlanNode) -> u64 {
             |qp: &PlanQp| u64::from(qp.count) * (u64::from(qp.send_depth) + u64::from(qp.recv_depth));
         fabric.lanes().map(of_lane).sum()
     });
-    flows + queues * IN_FLIGHT_BYTES
+    flows + queues * IN_FLIGHT_BYTES + flight_records(node).map_or(0, |records| records.bytes())
+}
+
+/// What the flight recorders of a node keep.
+struct FlightRecords {
+    workers: u64,
+    qps_per_worker: u32,
+    packets: u32,
+}
+
+impl FlightRecords {
+    fn bytes(&self) -> u64 {
+        self.workers * recorder_bytes(self.packets, self.qps_per_worker)
+    }
+}
+
+fn flight_records(node: &PlanNode) -> Option<FlightRecords> {
+    let PlanTransport::Soft(soft) = &node.fabric.as_ref()?.transport else { return None };
+    let (_, packets) = soft.flight_records.as_ref()?;
+    let qps_per_worker = node.workers.first().map_or(0, |worker| worker.qps.len()) as u32;
+    Some(FlightRecords { workers: node.workers.len() as u64, qps_per_worker, packets: *packets })
+}
+
+/// Says what flight records take: a large number of packets times many queue pairs is easily forgotten.
+fn explain_flight_records(nodes: &[PlanNode], ledger: &mut Ledger) {
+    for node in nodes {
+        let Some(records) = flight_records(node) else { continue };
+        let FlightRecords { workers, qps_per_worker, packets } = records;
+        let inputs = format!(
+            "{packets} packets x ({qps_per_worker} QPs + {} on the way to the disk) x {workers} workers",
+            qps_per_worker.min(MAX_RECORDINGS)
+        );
+        ledger.rule("flight-records", node.name.as_str(), inputs, format!("{} KiB", records.bytes() >> 10));
+    }
 }
 
 /// `auto` takes hugepages without files where there are enough of them.

@@ -320,7 +320,7 @@ pub struct PlanMemory {
     pub rings_bytes: u64,
     /// Arenas of memory nodes in bytes; beside what EAL is given.
     pub arenas_bytes: u64,
-    /// Flow tables and QP state in bytes; ordinary memory.
+    /// Flow tables, QP state and flight records in bytes; ordinary memory.
     pub tables_bytes: u64,
     /// What EAL is given in MiB.
     pub eal_mib: u64,

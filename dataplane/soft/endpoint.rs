@@ -1,17 +1,17 @@
 //! The device as control uses it.
 
 use super::handover::Handover;
+use super::records::{Records, Watch};
 use super::steering::Steering;
 use super::worker::SoftWorker;
 use crate::bridge::{Packet, PacketPool};
 use crate::config::InterfaceAddress;
 use crate::control::{Endpoint, FabricAction, FabricEvent};
 use crate::host::{Duplicate, Duplicates, Host, HostSettings};
-use crossbeam_queue::ArrayQueue;
 use rdma_engine::cm::{Features, GidEntry, GidKind, Offer, QpOffer, Terms, TransportKind, choose_gid};
 use rdma_engine::mem::{Access, Arena, Region};
 use rdma_engine::qp::{AddressVector, Change, QpSpec};
-use rdma_engine::soft::{Dcqcn, FlightRecord, SoftConfig, SoftDevice, SoftError, SoftQp};
+use rdma_engine::soft::{Dcqcn, SoftConfig, SoftDevice, SoftError, SoftQp};
 use rdma_engine::transport::{Device, WorkerSpec};
 use rdma_engine::types::{Gid, Pmtu, QpType, Qpn, Time};
 use rdma_engine::wire::{Mac, Vlans};
@@ -58,9 +58,6 @@ pub struct SoftPort {
     pub steering: Option<Steering>,
 }
 
-/// Flight records that wait to be written; more are dropped: the first ones tell more.
-const RECORDS: usize = 64;
-
 /// A frame of another VLAN is named at most once in this time.
 const OTHER_VLAN_PAUSE: Duration = Duration::from_secs(60);
 
@@ -95,8 +92,8 @@ pub struct SoftEndpoint {
     handovers: Vec<Handover>,
     /// Index of the address in use.
     chosen: AtomicU8,
-    /// Flight records that workers have made and control writes to files.
-    records: Arc<ArrayQueue<FlightRecord>>,
+    /// Flight records on their way from the workers.
+    records: Arc<Records>,
     /// Paths of datagrams that exist: they cannot be taken away, so they are used again.
     paths: Mutex<Vec<(AddressVector, AhId)>>,
     /// Addresses, by index, of which was told that other stations have them.
@@ -130,11 +127,11 @@ impl SoftEndpoint {
         Ok(SoftEndpoint {
             device: SoftDevice::new(config, pools.clone())?,
             handovers: Handover::new(pools.len()),
+            records: Arc::new(Records::new(pools.len())),
             port,
             host,
             pools,
             chosen: AtomicU8::new(0),
-            records: Arc::new(ArrayQueue::new(RECORDS)),
             paths: Mutex::default(),
             duplicates_told: AtomicU64::new(0),
             other_vlan_told: Mutex::default(),
@@ -179,14 +176,10 @@ impl SoftEndpoint {
         Some(FabricEvent { words, action: FabricAction::None })
     }
 
-    /// A flight record that a worker has made is written.
+    /// A flight record that a worker has handed out is written.
     fn record_event(&self) -> Option<FabricEvent> {
         let (directory, _) = self.port.flight_records.as_ref()?;
-        let record = self.records.pop()?;
-        let words = match record.write_to(directory) {
-            Ok(path) => format!("{}: {} packets in {}", record.comment, record.frames, path.display()),
-            Err(error) => format!("{}: no flight record in {}: {error}", record.comment, directory.display()),
-        };
+        let words = self.records.write_next(directory)?;
         Some(FabricEvent { words, action: FabricAction::None })
     }
 
@@ -245,8 +238,9 @@ impl Device for SoftEndpoint {
         let transport = self.device.create_worker(worker, spec)?;
         let host = Host::new(self.host.clone(), worker == 0, Time(0));
         let (handover, pool) = (self.handovers[worker].clone(), self.pools[worker].clone());
-        let records = Arc::clone(&self.records);
-        Ok(SoftWorker::new(transport, self.device.clone(), host, handover, pool, records, spec.max_qps.into()))
+        let records = self.port.flight_records.as_ref().map(|_| Arc::clone(&self.records));
+        let watch = Watch::new(records, spec.max_qps);
+        Ok(SoftWorker::new(transport, self.device.clone(), host, handover, pool, watch))
     }
 
     fn create_qp(&self, worker: usize, spec: &QpSpec) -> Result<SoftQp<Packet>, SoftEndpointError> {

@@ -5,6 +5,7 @@
 //! | `worker` | [`SoftWorker`]: the endpoint, the host side of the port, frames of other workers |
 //! | `handover` | frames that came in at the wrong queue, on their way to the right worker |
 //! | `endpoint` | [`SoftEndpoint`]: the device as control uses it |
+//! | `records` | flight records, from the workers to control |
 //! | `steering` | the UDP source port that brings a queue pair's packets to its worker |
 //! | `counts` | what the endpoint counts, as statistics show it |
 //!
@@ -14,6 +15,7 @@
 mod counts;
 mod endpoint;
 mod handover;
+mod records;
 mod steering;
 mod worker;
 

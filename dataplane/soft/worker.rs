@@ -2,21 +2,19 @@
 
 use super::counts;
 use super::handover::{Handed, Handover};
+use super::records::Watch;
 use crate::bridge::{Packet, PacketPool};
 use crate::fabric::WorkerTransport;
 use crate::host::{Fate, Host, MAX_FRAME, Sort};
 use crate::stats::Tally;
-use crossbeam_queue::ArrayQueue;
 use dpdk_bind::mbuf::Checksum;
 use rdma_engine::buf::{Buf, Egress, Pool};
 use rdma_engine::qp::QpState;
-use rdma_engine::soft::{Event, FlightRecord, SoftDevice, SoftQp, SoftTransport};
+use rdma_engine::soft::{Event, SoftDevice, SoftQp, SoftTransport};
 use rdma_engine::transport::{Completions, Counters, Posted, Transport};
 use rdma_engine::types::{Qpn, Time};
 use rdma_engine::wr::{QpId, RecvWr, SendWr, SrqId, Status};
 use std::net::IpAddr;
-use std::sync::Arc;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 /// Handed frames taken in one turn.
 const HANDED_BURST: usize = 64;
@@ -52,10 +50,8 @@ pub struct SoftWorker {
     /// Peers of queue pairs that were attached and whose address is to be confirmed.
     to_confirm: arrayvec::ArrayVec<IpAddr, 64>,
     counters: WorkerCounters,
-    /// Flight records on their way to control.
-    records: Arc<ArrayQueue<FlightRecord>>,
-    /// Queue pairs in use, and whether there is a record of their failure; room for all there may be.
-    attached: Vec<(QpId, bool)>,
+    /// Of which queue pairs a flight record is due.
+    watch: Watch,
 }
 
 impl SoftWorker {
@@ -65,8 +61,7 @@ impl SoftWorker {
         host: Host,
         handover: Handover,
         pool: PacketPool,
-        records: Arc<ArrayQueue<FlightRecord>>,
-        max_qps: usize,
+        watch: Watch,
     ) -> Self {
         SoftWorker {
             transport,
@@ -77,8 +72,7 @@ impl SoftWorker {
             answers: arrayvec::ArrayVec::new(),
             to_confirm: arrayvec::ArrayVec::new(),
             counters: WorkerCounters::default(),
-            records,
-            attached: Vec::with_capacity(max_qps),
+            watch,
         }
     }
 
@@ -163,28 +157,10 @@ impl SoftWorker {
                 Event::Management { .. } => self.counters.management += 1,
                 // One that its owner gave up, as at every close, did not fail.
                 Event::QpError { status: Status::WrFlushErr, .. } => {}
-                Event::QpError { qp, .. } => self.record_failure(now, qp),
+                Event::QpError { qp, .. } => self.watch.failed(qp),
                 // Completions say the rest.
                 _ => {}
             }
-        }
-    }
-
-    /// The first failure of a queue pair is recorded; what follows is the taking down.
-    #[cold]
-    fn record_failure(&mut self, now: Time, qp: QpId) {
-        let known = self.attached.iter_mut().find(|(known, _)| *known == qp);
-        if known.is_some_and(|(_, recorded)| !std::mem::replace(recorded, true)) {
-            self.make_record(now, qp);
-        }
-    }
-
-    #[cold]
-    fn make_record(&self, now: Time, qp: QpId) {
-        let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        let epoch_ns = (since_1970.as_nanos() as u64).saturating_sub(now.0);
-        if let Some(record) = self.transport.flight_record(qp, epoch_ns) {
-            self.records.push(record).ok();
         }
     }
 
@@ -243,8 +219,8 @@ impl WorkerTransport for SoftWorker {
         counts::publish(tally, self.transport.soft_counters(), &self.host.counters(), &self.counters);
     }
 
-    fn record(&mut self, now: Time) {
-        self.attached.iter().for_each(|(qp, _)| self.make_record(now, *qp));
+    fn record(&mut self) {
+        self.watch.ask();
     }
 
     #[inline]
@@ -264,13 +240,14 @@ impl Transport for SoftWorker {
             self.to_confirm.try_push(peer).ok();
         }
         let id = self.transport.attach(qp)?;
-        self.attached.push((id, false));
+        self.watch.attach(id);
         Ok(id)
     }
 
     fn detach(&mut self, qp: QpId) -> Option<SoftQp<Packet>> {
-        self.attached.retain(|(known, _)| *known != qp);
-        self.transport.detach(qp)
+        let detached = self.transport.detach(qp)?;
+        self.watch.detach(qp);
+        Some(detached)
     }
 
     #[inline]
@@ -296,6 +273,10 @@ impl Transport for SoftWorker {
         self.take_events(now);
         self.run_host(now, egress);
         self.transport.flush(now, egress);
+        // After the NAK that a failed one still owed its peer.
+        if self.watch.next_timer() <= now {
+            self.watch.hand_out(now, &mut self.transport);
+        }
     }
 
     #[inline]
@@ -340,7 +321,7 @@ impl Transport for SoftWorker {
 
     #[inline]
     fn next_timer(&self) -> Time {
-        self.transport.next_timer().min(self.host.next_timer())
+        self.transport.next_timer().min(self.host.next_timer()).min(self.watch.next_timer())
     }
 
     fn counters(&self) -> Counters {

@@ -267,7 +267,7 @@ impl<T: WorkerTransport> RoleLoop<T> {
                 let (service, mut ctx, _) = self.parts(now);
                 service.relist(&mut ctx, members);
             }
-            Order::Record => self.role.fabric.record(now),
+            Order::Record => self.role.fabric.record(),
             Order::Start => self.role.service.start(),
             Order::Drain => {
                 self.draining = true;

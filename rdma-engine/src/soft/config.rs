@@ -48,7 +48,8 @@ pub struct SoftConfig {
     pub quantum: u16,
     /// At most one congestion notification per queue pair in this time.
     pub cnp_interval_ns: u64,
-    /// Frames whose headers a worker keeps for [`FlightRecord`](super::FlightRecord)s, 128 bytes each; 0 for none.
+    /// Frames of each queue pair whose headers are kept for [`FlightRecord`](super::FlightRecord)s; 0 for none. What that
+    /// takes is made with the worker: [`recorder_bytes`](super::recorder_bytes).
     pub recorder_frames: u32,
     /// Rate control by congestion notifications; `None` ignores them. With it connected queue pairs mark their frames as
     /// capable of it (ECT), so that switches mark instead of dropping them.

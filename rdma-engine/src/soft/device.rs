@@ -146,7 +146,7 @@ impl<P: Pool + Send> SoftDevice<P> {
             counters: Counters::default(),
             solicited: false,
             recorder: (config.recorder_frames > 0)
-                .then(|| Recorder::new(config.recorder_frames, config.icrc)),
+                .then(|| Recorder::new(config.recorder_frames, slots, spec.max_qps, config.icrc)),
             held: HeldPool::new(config.max_held),
             config,
         }

@@ -215,6 +215,9 @@ impl<P: Pool + 'static> Transport for SoftTransport<P> {
             path.resolve(mac);
         }
         let id = qp.id;
+        if let Some(recorder) = &mut self.shared.recorder {
+            recorder.attach(id.slot);
+        }
         self.attached += 1;
         self.qps[slot] = Some(qp);
         Ok(id)
@@ -227,6 +230,9 @@ impl<P: Pool + 'static> Transport for SoftTransport<P> {
         qp.drop_held(&mut self.shared);
         self.shared.failures_untold -= u32::from(std::mem::take(&mut qp.failure_untold));
         qp.congestion_told = false;
+        if let Some(recorder) = &mut self.shared.recorder {
+            recorder.detach(qp.id.slot);
+        }
         self.attached -= 1;
         self.generations[slot] = self.generations[slot].wrapping_add(1);
         self.shared.timers.remove(qp.id.slot);

@@ -33,12 +33,15 @@ impl<P: Pool> SoftTransport<P> {
             return self.take_other(qpn, packet, frame);
         };
         let shared = &mut self.shared;
+        if let Err(reason) = admit(qp, shared, packet, &view) {
+            return refuse(shared, qp.id.slot, reason);
+        }
         if let Some(recorder) = &mut shared.recorder {
             recorder.tick(now);
-            recorder.note(qp.id.slot, false, &frame);
-        }
-        if let Err(reason) = admit(qp, shared, packet, &view) {
-            return shared.drop(reason);
+            // What comes after an error must not push out what came before it.
+            if qp.failure.is_none() {
+                recorder.note(qp.id.slot, false, &frame);
+            }
         }
         let notification = packet.info.operation == Operation::CongestionNotification;
         // A notification that is marked itself is not answered, or two ends could go on for ever.
@@ -90,6 +93,15 @@ impl<P: Pool> SoftTransport<P> {
         };
         shared.drop(reason);
     }
+}
+
+/// A frame that is not admitted.
+#[cold]
+fn refuse<P: Pool>(shared: &mut Shared<P>, slot: u16, reason: DropReason) {
+    if let Some(recorder) = &mut shared.recorder {
+        recorder.refuse(slot, reason);
+    }
+    shared.drop(reason);
 }
 
 /// Everything that can be said about a packet without the state of a connection.

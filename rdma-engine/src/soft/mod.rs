@@ -69,7 +69,7 @@ pub use event::Event;
 #[doc(hidden)]
 pub use fuzz::ingress as fuzz_ingress;
 pub use pattern::Pattern;
-pub use recorder::FlightRecord;
+pub use recorder::{FlightRecord, MAX_RECORDINGS, Recording, recorder_bytes};
 pub use region::Pd;
 
 /// Time between two questions for the MAC address of the same neighbour.

@@ -4,7 +4,7 @@ use super::slab::{SlabBuf, SlabPool};
 use rdma_engine::buf::{Buf, Egress, Pool};
 use rdma_engine::mem::{Access, Arena, Backing, Region};
 use rdma_engine::qp::{AddressVector, BringUp, Change, InitAttr, QpCaps, QpSpec, RtrAttr, RtsAttr};
-use rdma_engine::soft::{Agreement, SoftConfig, SoftDevice, SoftTransport};
+use rdma_engine::soft::{Agreement, Recording, SoftConfig, SoftDevice, SoftTransport};
 use rdma_engine::transport::{Completions, CqSpec, Device, Transport, WorkerSpec};
 use rdma_engine::types::{Pmtu, Psn, QpType, Qpn, Time};
 use rdma_engine::wire::Mac;
@@ -53,7 +53,8 @@ pub(crate) fn rights() -> Access {
 impl Pair {
     pub(crate) fn new(pool: SlabPool, agreed: Agreement) -> Self {
         let devices = [0, 1].map(|end| {
-            let config = SoftConfig::new(mac(end), vec![ip(end)]);
+            let mut config = SoftConfig::new(mac(end), vec![ip(end)]);
+            config.recorder_frames = 16;
             SoftDevice::new(config, vec![pool.clone()]).expect("a device")
         });
         let cqs = vec![CqSpec { depth: 1024, events: false }];
@@ -93,6 +94,11 @@ impl Pair {
 
     pub(crate) fn held(&self) -> u64 {
         self.transports.iter().map(|t| t.soft_counters().held).sum()
+    }
+
+    /// Takes what was recorded of the first end's queue pair.
+    pub(crate) fn take_recording(&mut self) -> Option<Recording> {
+        self.transports[0].take_recording(self.qps[0])
     }
 
     /// Carries `count` requests from the first end to the second; every `lose`-th frame is lost, 0 for none.
@@ -147,13 +153,7 @@ impl Pair {
 
 type Qp = <SoftDevice<SlabPool> as Device>::Qp;
 
-fn bring_up(
-    device: &SoftDevice<SlabPool>,
-    mut qp: Qp,
-    peer: usize,
-    dest_qpn: Qpn,
-    agreed: Agreement,
-) -> Qp {
+fn bring_up(device: &SoftDevice<SlabPool>, mut qp: Qp, peer: usize, dest_qpn: Qpn, agreed: Agreement) -> Qp {
     let init = InitAttr { access: rights(), qkey: 0 };
     device.modify(&mut qp, &Change::Init(init)).expect("INIT");
     device.agree(&mut qp, agreed).expect("before RTR");

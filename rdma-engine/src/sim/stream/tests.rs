@@ -79,7 +79,13 @@ fn packets_above_the_standard_cross_where_both_ends_agreed() {
 }
 
 /// What all queue pairs carry together, and what the sender counted.
-fn carried_by(pairs: usize, kind: OpKind, selective: bool, faults: &Faults, until: Time) -> (u64, SoftCounters) {
+fn carried_by(
+    pairs: usize,
+    kind: OpKind,
+    selective: bool,
+    faults: &Faults,
+    until: Time,
+) -> (u64, SoftCounters) {
     // A timer that is longer than any queue.
     let scenario = Scenario { selective, timeout: 14, ..Stream::scenario(pairs) };
     let mut stream = Stream::new(scenario, kind, faults.clone());
@@ -111,7 +117,9 @@ fn selective_repeat_is_better_than_going_back_with_many_queue_pairs() {
                 carried_by(pairs, kind, selective, &Faults { loss_ppm, ..wire.clone() }, Time(until)).0
             };
             let (whole, lossy, before) = (run(true, 0), run(true, 10_000), run(false, 10_000));
-            println!("{name}, {pairs} queue pairs, {kind:?}: {whole} lossless, {before} go-back-N, {lossy} selective");
+            println!(
+                "{name}, {pairs} queue pairs, {kind:?}: {whole} lossless, {before} go-back-N, {lossy} selective"
+            );
             assert!(lossy > before, "{name} {pairs} {kind:?}: {lossy} {before}");
         }
     }

@@ -184,7 +184,11 @@ fn responses_that_say_no_end_the_connection() {
         atomic.out();
         atomic.answer(0x12, 0, &AethAtomicAck { aeth, atomic: original }, &[]);
         for mut lab in [read, last, atomic] {
-            assert_eq!((lab.statuses(), lab.state()), (vec![Status::BadRespErr], QpState::Err), "{syndrome:#x}");
+            assert_eq!(
+                (lab.statuses(), lab.state()),
+                (vec![Status::BadRespErr], QpState::Err),
+                "{syndrome:#x}"
+            );
         }
     }
 }

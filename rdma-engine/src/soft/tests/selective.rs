@@ -92,7 +92,11 @@ fn nobody_takes_all_the_room() {
     (1..100).for_each(|n| lab.give_send(n, b"x"));
     assert_eq!(lab.transport.shared.held.used(), 20);
     let out = lab.out();
-    assert_eq!((out[0].payload[0], out[0].payload[2], out[0].payload[35]), (0xFF, 0x0F, 1), "and says so once");
+    assert_eq!(
+        (out[0].payload[0], out[0].payload[2], out[0].payload[35]),
+        (0xFF, 0x0F, 1),
+        "and says so once"
+    );
     let other = super::lab::bring_up(&lab.device, &Setup { selective: true, ..Setup::default() });
     lab.qpn = lab.device.qpn(&other);
     assert!(lab.transport.attach(other).is_ok());
