@@ -131,7 +131,9 @@ impl Run {
             Deed::Send { imm: Some(imm), .. } => Op::SendImm(imm),
             Deed::Refused { reads: true } => Op::Read(wrong),
             // The last word is the peer's, those behind it are nobody's.
-            Deed::Refused { reads: false } => Op::Write(slice((self.scenario.pairs - pair) * area + SHARED_WORDS * 8 - 4)),
+            Deed::Refused { reads: false } => {
+                Op::Write(slice((self.scenario.pairs - pair) * area + SHARED_WORDS * 8 - 4))
+            }
             Deed::Write { at, imm: None } => Op::Write(slice(at)),
             Deed::Write { at, imm: Some(imm) } => Op::WriteImm(slice(at), imm),
             Deed::Read { at, .. } => Op::Read(slice(at)),

@@ -94,7 +94,8 @@ impl Run {
         Run {
             hosts: connect(&scenario),
             network: Network::new(scenario.faults.clone(), scenario.seed ^ 0xFACE),
-            flows: [0, 1].map(|e| (0..scenario.pairs).map(|p| Flow::new(number(e, p), scenario.area())).collect()),
+            flows: [0, 1]
+                .map(|e| (0..scenario.pairs).map(|p| Flow::new(number(e, p), scenario.area())).collect()),
             now: Time(0),
             rng: Rng::new(scenario.seed ^ 0xBEEF),
             trace,

@@ -136,7 +136,10 @@ mod tests {
     fn messages_are_as_long_as_the_standard_allows_but_for_reads_in_tiny_packets() {
         for pmtu in [256, 512, 1024, 2048, 4096] {
             let most = if pmtu == 256 { 1 << 30 } else { 1 << 31 };
-            assert_eq!(packets_of(OpKind::Read, most, pmtu), Ok((most as u32, (most / u64::from(pmtu)) as u32)));
+            assert_eq!(
+                packets_of(OpKind::Read, most, pmtu),
+                Ok((most as u32, (most / u64::from(pmtu)) as u32))
+            );
             assert_eq!(packets_of(OpKind::Read, most + 1, pmtu), Err(Refusal::TooLong));
             assert!(packets_of(OpKind::Write, 1 << 31, pmtu).is_ok());
             assert_eq!(packets_of(OpKind::Send, (1 << 31) + 1, pmtu), Err(Refusal::TooLong));

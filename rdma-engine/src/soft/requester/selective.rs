@@ -408,7 +408,11 @@ mod tests {
         assert_eq!(held(&s), [1, 2, 4, 192, 193]);
         assert_eq!(s.newest(), Psn::new(193));
         s.renew(Psn::new(3), Psn::new(250));
-        assert_eq!((held(&s), s.base), (vec![1, 2, 4, 192, 193], Psn::new(3)), "what lies before was executed");
+        assert_eq!(
+            (held(&s), s.base),
+            (vec![1, 2, 4, 192, 193], Psn::new(3)),
+            "what lies before was executed"
+        );
         s.merge(Psn::new(3), &[0b10, 0, 0, 0]);
         assert_eq!(held(&s), [1, 2, 4, 5, 192, 193]);
     }
