@@ -67,8 +67,8 @@ pub struct Link<Q> {
     pub(super) listed: Option<String>,
     /// It is not in the list any more, and let go as soon as nothing needs it.
     pub(super) leaves: bool,
-    /// Numbers of the gateway's list and of the other one that the memory node was last found to serve.
-    pub(super) list_conflict: Option<(u64, u64)>,
+    /// Numbers of the gateway's list and of others that the memory node was found to serve, as they were told.
+    pub(super) list_conflicts: Vec<(u64, u64)>,
 }
 
 impl<Q> Link<Q> {
@@ -83,7 +83,7 @@ impl<Q> Link<Q> {
             holder: None,
             left_at: Time(0),
             listed: None,
-            list_conflict: None,
+            list_conflicts: Vec::new(),
             leaves: false,
         }
     }

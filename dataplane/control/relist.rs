@@ -72,6 +72,7 @@ impl<D: Endpoint> NodeControl<'_, D> {
             return;
         }
         let Some(Coming { members, .. }) = self.coming.take() else { return };
+        self.links.iter_mut().for_each(|link| link.list_conflicts.clear());
         info!(node = %self.settings.name, "keys are shared by list {} of {} memory nodes", members.generation, members.len());
         for worker in 0..self.workers() {
             self.order(worker, Order::Relist(Box::new(members.clone())));
@@ -82,9 +83,8 @@ impl<D: Endpoint> NodeControl<'_, D> {
     pub(super) fn note_list_conflict(&mut self, at: usize, ours: u64, theirs: u64) {
         let node = &self.settings.name;
         let Some(link) = self.links.get_mut(at) else { return };
-        let Some(name) = link.listed.as_deref().filter(|_| link.list_conflict != Some((ours, theirs))) else {
-            return;
-        };
+        let is_told = link.list_conflicts.contains(&(ours, theirs));
+        let Some(name) = link.listed.as_deref().filter(|_| !is_told) else { return };
         if theirs > ours {
             warn!(%node, "memory node {name} serves list {theirs}, and this gateway has list {ours}: no keys are served until it has the newer one: set nodes and generation = {theirs} as at the other gateways, and send SIGHUP");
         } else if theirs == ours {
@@ -92,7 +92,7 @@ impl<D: Endpoint> NodeControl<'_, D> {
         } else {
             warn!(%node, "memory node {name} serves list {theirs} and does not take list {ours} yet: it is asked again");
         }
-        link.list_conflict = Some((ours, theirs));
+        link.list_conflicts.push((ours, theirs));
     }
 
     /// Lets a node go that has left: its queue pairs when the workers have given them up, then its connection.

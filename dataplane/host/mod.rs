@@ -204,7 +204,7 @@ impl Host {
         self.neighbours.next_resolved()
     }
 
-    /// The neighbour that was learned last, for the other workers of the port; once.
+    /// The neighbour that was heard of last, for the other workers of the port; once.
     #[inline]
     pub fn take_learned(&mut self) -> Option<(IpAddr, Mac)> {
         self.neighbours.take_learned()

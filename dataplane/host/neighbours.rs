@@ -134,16 +134,16 @@ impl Neighbours {
         }
     }
 
-    /// A neighbour was heard of on the wire: remembered if anybody wants it.
+    /// A neighbour was heard of on the wire: remembered if anybody wants it. Other workers are told of it also if it is nothing new
+    /// here, or of no use: one of them may have asked, and the answer have come to this one.
     pub(super) fn hear(&mut self, ip: IpAddr, mac: Mac) {
-        if self.learn(ip, mac) {
-            self.learned = Some((ip, mac));
-        }
+        self.learn(ip, mac);
+        self.learned = Some((ip, mac));
     }
 
-    /// Takes a neighbour's address if anybody wants it; true if it is new.
-    pub(super) fn learn(&mut self, ip: IpAddr, mac: Mac) -> bool {
-        let Some(known) = self.hops.iter_mut().find(|n| n.ip == ip) else { return false };
+    /// Takes a neighbour's address if anybody wants it.
+    pub(super) fn learn(&mut self, ip: IpAddr, mac: Mac) {
+        let Some(known) = self.hops.iter_mut().find(|n| n.ip == ip) else { return };
         let new = known.mac != Some(mac);
         known.mac = Some(mac);
         known.asked = None;
@@ -152,7 +152,6 @@ impl Neighbours {
             self.tell(ip);
         }
         self.settle_timer();
-        new
     }
 
     /// True if `ip` is known to be somewhere else than at `mac`.

@@ -156,6 +156,28 @@ fn a_neighbour_that_moves_is_followed_and_strangers_are_not_remembered() {
     assert_eq!(a.neighbours.sizes(), (1, 1));
 }
 
+/// The kernel's hash decides which worker gets the answer: it may be one that knows the neighbour since before the other asked,
+/// or one that has nothing to do with it.
+#[test]
+fn answers_to_other_workers_are_passed_on() {
+    let (mut knows, mut asks) = (host(1), host(1));
+    knows.resolve(Time(0), v4(2));
+    knows.hear(v4(2), mac(2));
+    let (ip, at) = knows.take_learned().unwrap();
+    asks.learn(ip, at);
+    assert_eq!(asks.next_resolved(), None, "nobody has asked here");
+    asks.resolve(Time(1), v4(2));
+    assert_eq!(asks.next_resolved(), None);
+    knows.hear(v4(2), mac(2));
+    let (ip, at) = knows.take_learned().unwrap();
+    assert_eq!(knows.take_learned(), None, "once");
+    asks.learn(ip, at);
+    assert_eq!(asks.next_resolved(), Some((v4(2), mac(2))));
+    let mut idle = host(1);
+    idle.hear(v4(2), mac(2));
+    assert_eq!(idle.take_learned(), Some((v4(2), mac(2))));
+}
+
 #[test]
 fn a_known_neighbour_can_be_confirmed() {
     let (mut a, mut b) = (host(1), host(2));

@@ -7,6 +7,7 @@
 
 use super::error::RunError;
 use crate::plan::{Plan, PortSource};
+use rustix::net::netdevice::name_to_index;
 use rustix::net::{AddressFamily, SocketType, socket};
 use std::fs;
 use std::os::fd::AsRawFd;
@@ -34,9 +35,30 @@ fn interface(source: &PortSource) -> Option<&str> {
     named(source, "net_tap")
 }
 
-/// The interface that a packet socket is bound to.
-pub(super) fn of_socket(source: &PortSource) -> Option<&str> {
-    named(source, "net_af_packet")
+/// The interface that a packet socket is bound to, whatever is made later under its name.
+#[derive(Debug)]
+pub(super) struct Bound {
+    name: String,
+    index: Option<u32>,
+}
+
+impl Bound {
+    /// That of a port whose socket is open; `None` if it has none.
+    pub(super) fn of(source: &PortSource) -> Option<Self> {
+        let name = named(source, "net_af_packet")?;
+        Some(Bound { name: name.to_owned(), index: index(name) })
+    }
+
+    /// True if the interface is there, up, and has a carrier.
+    pub(super) fn is_up(&self) -> bool {
+        const WORKS: libc::c_int = libc::IFF_UP | libc::IFF_RUNNING;
+        index(&self.name) == self.index && flags(&self.name).is_some_and(|flags| flags & WORKS == WORKS)
+    }
+}
+
+fn index(interface: &str) -> Option<u32> {
+    let asking = socket(AddressFamily::INET, SocketType::DGRAM, None).ok()?;
+    name_to_index(asking, interface).ok()
 }
 
 fn named<'a>(source: &'a PortSource, wanted: &str) -> Option<&'a str> {
@@ -46,12 +68,6 @@ fn named<'a>(source: &'a PortSource, wanted: &str) -> Option<&'a str> {
         }
         _ => None,
     }
-}
-
-/// True if the interface is there, up, and has a carrier.
-pub(super) fn is_up(interface: &str) -> bool {
-    const WORKS: libc::c_int = libc::IFF_UP | libc::IFF_RUNNING;
-    flags(interface).is_some_and(|flags| flags & WORKS == WORKS)
 }
 
 /// The kernel's flags of an interface of this network name space; `None` if it has none of that name.
@@ -91,9 +107,11 @@ mod tests {
 
     #[test]
     fn an_interface_that_works_is_taken() {
-        assert!(is_up("lo") && is_taken("lo"));
+        let bound = |name: &str, index: Option<u32>| Bound { name: name.to_owned(), index };
+        assert!(bound("lo", index("lo")).is_up() && is_taken("lo"));
+        assert!(!bound("lo", Some(1 << 20)).is_up(), "made anew");
         for name in ["no-such-face", "", "longer-than-any-name-of-one"] {
-            assert!(!is_up(name) && !is_taken(name), "{name:?}");
+            assert!(!bound(name, index(name)).is_up() && !is_taken(name), "{name:?}");
         }
         assert!(!may_wait(Some("0x1002\n")), "of a process");
         assert!(may_wait(Some("0x1802\n")), "made to stay");
@@ -110,6 +128,6 @@ mod tests {
         assert_eq!(interface(&tap("net_tap", "iface=a0,mac=fixed")), Some("a0"));
         assert_eq!(interface(&tap("net_tap", "")), None);
         assert_eq!(interface(&tap("net_af_packet", "iface=a0")), None);
-        assert_eq!(of_socket(&tap("net_af_packet", "iface=a0")), Some("a0"));
+        assert_eq!(Bound::of(&tap("net_af_packet", "iface=a0")).unwrap().name, "a0");
     }
 }

@@ -36,7 +36,7 @@ pub(super) struct MemoryStart {
 
 impl MemoryStart {
     /// Maps and registers the arena: peers may read it, and nothing else. Beside it a staging region for each seat, if the plan
-    /// has any, that one gateway may write.
+    /// has any, whose key one gateway is given.
     ///
     /// # Errors
     /// In words.

@@ -97,8 +97,10 @@ fn devices_are_there(file: &ConfigFile, hardware: &Hardware, eal: &Eal) -> Resul
     let asked = of_ports.chain(file.config.eal.vdev.iter().map(String::as_str));
     let is_missing = |device: &&str| {
         let name = device.split(',').next().unwrap_or_default();
-        // Only what becomes a port is known to be there or not.
-        name.starts_with("net_") && hardware.ports.iter().all(|port| port.device != name)
+        // Only what becomes a port of its own name is known to be there or not.
+        name.starts_with("net_")
+            && !name.starts_with("net_ring")
+            && hardware.ports.iter().all(|port| port.device != name)
     };
     let missing: Vec<&str> = asked.filter(is_missing).collect();
     if missing.is_empty() {

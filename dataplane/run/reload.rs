@@ -175,8 +175,8 @@ impl Running {
             |error: &dyn std::error::Error| error.to_string().lines().map(str::to_owned).collect::<Vec<_>>();
         let path = Path::new(self.file.name());
         // A pipe would keep this waiting for somebody who writes.
-        if !std::fs::metadata(path).is_ok_and(|m| m.is_file()) {
-            return Err(vec![format!("{}: no file that could be read again", path.display())]);
+        if std::fs::metadata(path).is_ok_and(|m| !m.is_file()) {
+            return Err(vec![format!("{}: it is no regular file, and cannot be read again", path.display())]);
         }
         let mut file = ConfigFile::load(path).map_err(|e| said(&e))?;
         apply_eal_words(&mut file.config, &self.words).map_err(|e| said(&e))?;

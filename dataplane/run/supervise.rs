@@ -1,7 +1,7 @@
 //! The main lcore while workers run: connections, statistics, shutdown.
 
 use super::error::RunError;
-use super::interfaces::{self, of_socket};
+use super::interfaces::Bound;
 use super::links::Links;
 use super::ports::RunningPort;
 use super::reload::Reloader;
@@ -77,7 +77,7 @@ pub(super) struct Supervisor<'a, D: Endpoint> {
     ports: &'a [RunningPort],
     port_names: Vec<String>,
     /// By port: the kernel's interface that tells whether the link is up, where the driver does not.
-    sockets: Vec<Option<String>>,
+    sockets: Vec<Option<Bound>>,
     pools: &'a [Mempool],
     workers: Vec<WorkerPlace>,
     plain: Vec<Plain<D::Qp>>,
@@ -125,7 +125,7 @@ impl<'a, D: Endpoint> Supervisor<'a, D> {
             reporter: Reporter::new(plan),
             clock,
             ports,
-            sockets: plan.ports.iter().map(|p| of_socket(&p.source).map(str::to_owned)).collect(),
+            sockets: plan.ports.iter().map(|p| Bound::of(&p.source)).collect(),
             port_names: plan.ports.iter().map(|p| p.name.clone()).collect(),
             pools,
             workers,
@@ -244,12 +244,13 @@ impl<'a, D: Endpoint> Supervisor<'a, D> {
         if show || renew {
             self.sample(now);
         }
-        if show {
-            self.reporter.show(&self.last);
-        }
-        if renew {
+        // Who has seen a report finds no older figures on the socket.
+        if renew || (show && self.renew_at != Time::NEVER) {
             self.renew_at = now.after_ns(TELEMETRY_NS);
             self.latest.publish(self.last.clone());
+        }
+        if show {
+            self.reporter.show(&self.last);
         }
         self.nap(signals, now);
     }
@@ -260,7 +261,7 @@ impl<'a, D: Endpoint> Supervisor<'a, D> {
         self.last =
             sampling::sample(at_ms, self.clock.hz(), &self.workers, ports, self.pools, &self.controls);
         for (port, interface) in self.last.ports.iter_mut().zip(&self.sockets) {
-            port.link_up &= interface.as_deref().is_none_or(interfaces::is_up);
+            port.link_up &= interface.as_ref().is_none_or(Bound::is_up);
         }
         self.links.look(now, &self.last.ports);
     }

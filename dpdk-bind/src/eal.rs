@@ -98,9 +98,11 @@ impl Eal {
         if let Some(printed) = printed {
             printed.replay();
         }
-        // Without files of its own it has a lock on none, and the directory may be another process's as well.
-        let shares = args.iter().any(|a| matches!(a.as_str(), "--in-memory" | "--no-shconf"));
-        let own_dir = (!shares).then(runtime_dir);
+        // Without files of its own it has a lock on none, and those there are another process's. Options may be cut short.
+        let shares = args.iter().any(|a| a.starts_with("--in-m") || a.starts_with("--no-sh"));
+        // SAFETY: the EAL is up.
+        let is_primary = unsafe { sys::rte_eal_process_type() } == sys::RTE_PROC_PRIMARY;
+        let own_dir = (is_primary && !shares).then(runtime_dir);
         Ok(Eal { inner: Arc::new(EalInner::new(journal, problems, own_dir)) })
     }
 
@@ -234,11 +236,24 @@ impl Drop for EalInner {
             tracing::warn!(target: "dpdk", error = %io::Error::from_raw_os_error(-rc), "rte_eal_cleanup failed");
             return;
         }
-        // DPDK leaves its files there, megabytes for each prefix; nobody can use them any more.
-        if let Some(Err(error)) = self.own_dir.as_ref().map(std::fs::remove_dir_all) {
-            tracing::debug!(target: "dpdk", %error, "the runtime directory stays");
+        if let Some(dir) = &self.own_dir {
+            remove_files(dir);
         }
     }
+}
+
+/// Removes what DPDK leaves in the runtime directory of a primary process that has ended, megabytes for each prefix. Sockets stay: a
+/// process without files may share the directory, and removes its own. The file with the lock goes last.
+fn remove_files(dir: &Path) {
+    let is_ours =
+        |name: &str| ["fbarray_", "hugepage_", "mp_socket"].iter().any(|known| name.starts_with(known));
+    let entries = std::fs::read_dir(dir).into_iter().flatten().flatten();
+    for entry in entries.filter(|entry| entry.file_name().to_str().is_some_and(is_ours)) {
+        std::fs::remove_file(entry.path()).ok();
+    }
+    std::fs::remove_file(dir.join("config")).ok();
+    // Fails as long as anything is in it.
+    std::fs::remove_dir(dir).ok();
 }
 
 fn runtime_dir() -> PathBuf {

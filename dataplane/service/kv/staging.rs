@@ -1,4 +1,4 @@
-//! Calls that travel by RDMA WRITE with immediate: into memory of the node that only this gateway may write, instead of a
+//! Calls that travel by RDMA WRITE with immediate: into memory of the node whose key only this gateway is given, instead of a
 //! receive.
 //!
 //! The memory of a gateway, the staging region, is cut by its workers, then by the node's, then into slots of one call each.
@@ -48,6 +48,8 @@ pub struct Slots {
     addr: u64,
     /// By slot: the number of the call in it.
     calls: Box<[u32]>,
+    /// Slots that a call is in.
+    used: usize,
 }
 
 impl Slots {
@@ -65,6 +67,7 @@ impl Slots {
             region,
             addr: region.addr + at,
             calls: vec![FREE; usize::from(shape.slots)].into(),
+            used: 0,
         })
     }
 
@@ -73,14 +76,18 @@ impl Slots {
         let len = u32::try_from(bytes).ok().filter(|len| *len <= self.shape.slot_bytes)?;
         let slot = self.calls.iter().position(|call| *call == FREE)?;
         self.calls[slot] = call;
+        self.used += 1;
         let addr = self.addr + slot as u64 * u64::from(self.shape.slot_bytes);
         Some((RemoteSlice { addr, rkey: self.region.rkey, len }, slot as u32))
     }
 
     /// The call has been answered, or was never posted.
     pub fn give_back(&mut self, call: u32) {
-        if let Some(slot) = self.calls.iter_mut().find(|slot| **slot == call) {
+        if self.used > 0
+            && let Some(slot) = self.calls.iter_mut().find(|slot| **slot == call)
+        {
             *slot = FREE;
+            self.used -= 1;
         }
     }
 }

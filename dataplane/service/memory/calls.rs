@@ -13,6 +13,7 @@ use crate::stats::Counter;
 use crate::store::geometry::Probe;
 use rdma_engine::buf::{Buf, Pool, copy_out};
 use rdma_engine::transport::Transport;
+use rdma_engine::types::Time;
 use zerocopy::{FromBytes, IntoBytes};
 
 /// How long a call waits for a place before it is told that there is none.
@@ -25,6 +26,8 @@ pub(super) struct Stalled<B> {
     call: u32,
     /// The message.
     buf: B,
+    /// When it came.
+    since: Time,
 }
 
 /// A call that came and is carried out when all of its turn are here.
@@ -108,7 +111,7 @@ impl<B: Buf> MemoryNode<B> {
             Some(CallKind::Operation) if header.generation.get() != self.writer.generation() => {
                 self.answer_generation(ctx, at, call, header.generation.get());
             }
-            Some(CallKind::Operation) => self.operate(ctx, Stalled { seat: at, call, buf }),
+            Some(CallKind::Operation) => self.operate(ctx, Stalled { seat: at, call, buf, since: ctx.now }),
             Some(CallKind::Report) => self.reported(ctx, at, call, &buf),
             Some(CallKind::Join) => self.join(ctx, at, &header, &buf),
             None => self.answer_plain(ctx, at, call, AnswerKind::Malformed),
@@ -138,7 +141,7 @@ impl<B: Buf> MemoryNode<B> {
             match self.try_operation(ctx, &call, false) {
                 Tried::Answered(answer) => return self.send(ctx, call.seat, answer),
                 Tried::Later => return,
-                Tried::Busy | Tried::NoBuffer => self.stalled_since = ctx.now,
+                Tried::Busy | Tried::NoBuffer => {}
             }
         }
         ctx.tally.add(Counter::KvStalled, 1);
@@ -153,11 +156,10 @@ impl<B: Buf> MemoryNode<B> {
     {
         let mut any = false;
         while let Some(call) = self.stalled.pop_front() {
-            let late = ctx.now.since_ns(self.stalled_since) >= STALL_NS;
+            let late = ctx.now.since_ns(call.since) >= STALL_NS;
             match self.try_operation(ctx, &call, late) {
                 Tried::Answered(answer) => {
                     self.send(ctx, call.seat, answer);
-                    self.stalled_since = ctx.now;
                     any = true;
                 }
                 Tried::Later => any = true,

@@ -64,7 +64,6 @@ pub struct MemoryNode<B: Buf> {
     gathered: Vec<u8>,
     /// Calls that wait for a place, in their order.
     stalled: VecDeque<Stalled<B>>,
-    stalled_since: Time,
     /// Since when no place has become free.
     starved_since: Option<Time>,
     chores: Chores,
@@ -81,7 +80,6 @@ impl<B: Buf> MemoryNode<B> {
             scratch: vec![0; settings.value_bytes_max].into(),
             gathered: Vec::with_capacity(settings.message_bytes),
             stalled: VecDeque::with_capacity(64),
-            stalled_since: Time(0),
             starved_since: None,
             inbox: Vec::with_capacity(POLL_BATCH),
             chores: Chores::new(&writer),

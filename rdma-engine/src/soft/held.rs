@@ -1,8 +1,8 @@
 //! Where a worker keeps packets that overtook a lost one: one pool for all of its queue pairs, made at set-up.
 //!
 //! Every queue pair has two lists in it, requests and responses, each in the order of its PSNs. A queue pair may hold
-//! as many packets as are left free: one alone gets half of the pool, `n` that all want more an equal share each, and one
-//! more share stays free, so that nobody can take it away from the others.
+//! as many packets as are left free: one alone gets half of the pool, the next one half of what is left, and so on until the
+//! first give theirs back, so that something stays free and nobody can take it all away from the others.
 
 use super::arrived::Arrived;
 use super::counters::DropReason;

@@ -139,7 +139,9 @@ impl<B: Buf, C: Client> Engine<B, C> {
             Some(room) => room.copy_from_slice(header.as_bytes()),
             None => return false,
         }
-        let staging = p.staging.as_mut().filter(|_| message.len() >= self.settings.write_imm_from);
+        // Slots are freed by the number of the call, which only operations have for themselves alone.
+        let large = kind == CallKind::Operation && message.len() >= self.settings.write_imm_from;
+        let staging = p.staging.as_mut().filter(|_| large);
         let op = match staging.and_then(|slots| slots.take(ticket, message.len())) {
             Some((slot, immediate)) => Op::WriteImm(slot, immediate),
             None => Op::Send,

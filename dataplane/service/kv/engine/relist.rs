@@ -12,6 +12,7 @@ use super::Engine;
 use super::job::Step;
 use super::parts::{Membership as Standing, PathState};
 use super::request::{Client, Request};
+use super::slab::NONE;
 use crate::flow::PathIndex;
 use crate::memcached::{Command, KEY_BYTES_MAX, Parsed, parse};
 use crate::service::Context;
@@ -27,15 +28,19 @@ use std::collections::VecDeque;
 const HOLD_NS: u64 = 500_000_000;
 
 /// How long requests under way may keep a list waiting: longer than a node lets a call wait for a place. Nanoseconds.
-const PATIENCE_NS: u64 = 300_000_000;
+const PATIENCE_NS: u64 = 250_000_000;
+/// What is under way then and still is after this time is given up. Nanoseconds.
+const LOOK_AGAIN_NS: u64 = 50_000_000;
 
 /// Lists that come and go.
 #[derive(Debug)]
 pub(super) struct Relisting {
     /// The next one, until nothing is under way any more.
     pub(super) coming: Option<Box<Members>>,
-    /// When what is under way is given up for it.
+    /// When what is under way is looked at again.
     coming_until: Time,
+    /// By job: its ticket, if it was under way when it was looked at last.
+    slow: Box<[u32]>,
     /// The one before, until every connected node serves the present one.
     pub(super) before: Option<Box<Members>>,
     /// Number of the list before the present one; 0 without.
@@ -54,6 +59,7 @@ impl Relisting {
         Relisting {
             coming: None,
             coming_until: Time(0),
+            slow: vec![NONE; requests].into(),
             before: None,
             generation_before: 0,
             held: VecDeque::with_capacity(requests),
@@ -81,6 +87,7 @@ impl<B: Buf, C: Client> Engine<B, C> {
         let given_way = self.relisting.coming.replace(members);
         if given_way.is_none() {
             self.relisting.coming_until = ctx.now.after_ns(PATIENCE_NS);
+            self.relisting.slow.fill(NONE);
         }
         self.relisting.give_back(given_way);
         // Those that wait for keys to settle would wait for each other.
@@ -177,16 +184,20 @@ impl<B: Buf, C: Client> Engine<B, C> {
         if self.relisting.coming.is_none() || ctx.now < self.relisting.coming_until {
             return;
         }
-        self.relisting.coming_until = ctx.now.after_ns(PATIENCE_NS);
+        self.relisting.coming_until = ctx.now.after_ns(LOOK_AGAIN_NS);
         for at in 0..self.jobs.capacity() {
+            let ticket = self.jobs.ticket(at);
             let Some(job) = self.jobs.value(at) else { continue };
             let part = &self.parts[usize::from(job.part)];
-            let slow = match job.step {
+            let path = match job.step {
                 Step::Reading => part.read,
                 Step::Asked => part.call,
                 Step::Ordered | Step::Item | Step::Buckets | Step::Ask | Step::Done => continue,
             };
-            self.path_failed(ctx, slow, PathEnd::Told);
+            // One that was begun just now, as the next command of a request, has time until the next look.
+            if std::mem::replace(&mut self.relisting.slow[at as usize], ticket) == ticket {
+                self.path_failed(ctx, path, PathEnd::Told);
+            }
         }
         self.settle(ctx);
     }

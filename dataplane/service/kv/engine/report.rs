@@ -102,6 +102,10 @@ impl<B: Buf, C: Client> Engine<B, C> {
         T: Transport<Buf = B>,
         P: Pool<Buf = B>,
     {
+        if kind == AnswerKind::Done && header.generation.get() < self.members.generation {
+            // To what it was told of the list before; it has been told of ours since.
+            return;
+        }
         let ours = kind == AnswerKind::Done && header.generation.get() == self.members.generation;
         self.parts[part].membership = if ours { Standing::Ours } else { Standing::Other };
         ctx.tally.add(Counter::KvMembershipRefused, u64::from(!ours));

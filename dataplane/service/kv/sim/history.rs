@@ -7,7 +7,7 @@
 //! such moment must be outside of every zone of the first kind. A key may be lost at any moment (eviction, restart, another
 //! owner), so being told of nothing is a zone of its own: what was seen before must not come back after it.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 /// What was asked, and of a GET what was told.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -134,10 +134,15 @@ fn zones(events: &[Event]) -> Result<(Vec<Zone>, Vec<Zone>), String> {
             None => {}
         }
     }
+    let written: HashSet<u64> =
+        events.iter().filter_map(|e| if let Kind::Set(v) = e.kind { Some(v) } else { None }).collect();
+    if let Some(version) = values.keys().find(|v| !written.contains(v)) {
+        return Err(format!("version {version} was seen, and nobody wrote it"));
+    }
     for event in events {
         if let Kind::Set(v) = event.kind
             && let Some(zone) = values.get(&v)
-            && zone.end < event.began
+            && zone.end <= event.began
         {
             return Err(format!("version {v} was seen at {} and asked for at {}", zone.end, event.began));
         }
@@ -175,6 +180,15 @@ mod tests {
         assert_eq!(explain(&[set, get, event(Kind::Get(Some(1)), 20, 21)]), Ok(()));
         (set.client, get.client) = (3, 3);
         assert!(explain(&[set, get, event(Kind::Get(Some(1)), 20, 21)]).is_err());
+    }
+
+    #[test]
+    fn nobody_sees_what_is_written_later_or_never() {
+        let (mut get, mut set) = (event(Kind::Get(Some(1)), 1, 4), event(Kind::Set(1), 2, 6));
+        assert_eq!(explain(&[get, set]), Ok(()));
+        (get.client, set.client) = (3, 3);
+        assert!(explain(&[get, set]).is_err(), "asked for after it was seen");
+        assert!(explain(&[get]).is_err());
     }
 
     /// Of a few requests, the versions that are written counted on.

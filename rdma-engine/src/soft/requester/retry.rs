@@ -86,6 +86,8 @@ impl<B: Buf> Qp<B> {
             _ => r.rnr_left -= 1,
         }
         r.go_back();
+        // After the wait it may be lost, and missed again.
+        r.went_back = None;
         r.rnr_until = now.after_ns(timer.wait_ns());
         // The peer is alive: transport retries start anew.
         r.retries_left = r.retry_cnt;
@@ -115,7 +117,9 @@ impl<B: Buf> Qp<B> {
         let again = r.went_back == Some(r.una) && r.went_whole;
         if !again && !r.is_waiting_for_receiver() && !r.has_just_gone_back() {
             (r.went_back, r.went_whole) = (Some(r.una), true);
-            self.retry(shared);
+            // The shortage is ours: it says nothing of the peer, and costs none of its retries.
+            r.go_back();
+            self.wake(shared);
         }
     }
 
