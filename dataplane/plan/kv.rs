@@ -320,8 +320,7 @@ fn staging(
 ) -> PlanStaging {
     let at = service_at(index, "memory", "staging_slots");
     let slots = ledger.number(at, keys.staging_slots, 0, 0..=MOST_STAGING_SLOTS, "calls");
-    let shape = Shape { slots: slots as u16, slot_bytes: slot_bytes(message_bytes) };
-    let region_bytes = shape.bytes(each as usize, partitions as usize);
+    let region_bytes = shape(slots, message_bytes).bytes(each as usize, partitions as usize);
     let bytes = region_bytes * u64::from(seats);
     if slots > 0 {
         let from = format!("{seats} seats x {each} x {partitions} workers x {slots} staging_slots x message");
@@ -330,9 +329,16 @@ fn staging(
     PlanStaging { slots, region_bytes, bytes }
 }
 
-/// Bytes of a slot that takes any message, on lines of its own.
-pub fn slot_bytes(message_bytes: u32) -> u32 {
-    message_bytes.next_multiple_of(64)
+/// A slot takes any message, on lines of its own.
+fn shape(slots: u32, message_bytes: u32) -> Shape {
+    Shape { slots: slots as u16, slot_bytes: message_bytes.next_multiple_of(64) }
+}
+
+impl PlanMemoryNode {
+    /// How the staging regions are cut.
+    pub fn staging_shape(&self) -> Shape {
+        shape(self.staging.slots, self.message_bytes)
+    }
 }
 
 /// What a gateway and a memory node of this process ask of each other.

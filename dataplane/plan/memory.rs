@@ -177,8 +177,8 @@ impl FlightRecords {
 fn flight_records(node: &PlanNode) -> Option<FlightRecords> {
     let PlanTransport::Soft(soft) = &node.fabric.as_ref()?.transport else { return None };
     let (_, packets) = soft.flight_records.as_ref()?;
-    let qps_per_worker = node.workers.first().map_or(0, |worker| worker.qps.len()) as u32;
-    Some(FlightRecords { workers: node.workers.len() as u64, qps_per_worker, packets: *packets })
+    let (workers, qps_per_worker) = (node.workers.len() as u64, node.qps_per_worker() as u32);
+    Some(FlightRecords { workers, qps_per_worker, packets: *packets })
 }
 
 /// Says what flight records take: a large number of packets times many queue pairs is easily forgotten.

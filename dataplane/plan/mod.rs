@@ -39,7 +39,7 @@ pub use eal::probe_args;
 pub use fabric::{DEFAULT_LINK_MBPS, PlanFabric, PlanPeer, PlanQp, PlanSoft, PlanTiming, PlanTransport};
 pub use hardware::{DescriptorLimits, Hardware, PortLimits, RdmaLimits};
 pub use key_files::key_file_problems;
-pub use kv::{PlanKv, PlanMemoryNode, PlanStaging, slot_bytes};
+pub use kv::{PlanKv, PlanMemoryNode, PlanStaging};
 pub use load::PlanLoad;
 pub use resolve::resolve;
 pub use services::{PlanRelay, PlanSink, PlanSource};
@@ -229,6 +229,13 @@ pub struct PlanNode {
     pub message_pool: Option<usize>,
     /// Pool of indirect mbufs that point into received messages, index into [`Plan::pools`].
     pub slice_pool: Option<usize>,
+}
+
+impl PlanNode {
+    /// Queue pairs of each worker.
+    pub fn qps_per_worker(&self) -> usize {
+        self.workers.first().map_or(0, |worker| worker.qps.len())
+    }
 }
 
 /// One worker of a node.

@@ -190,7 +190,7 @@ fn soft_holdings(node: &PlanNode, ports: &Draft) -> u64 {
 /// Packets that a worker holds while an earlier one is sent again.
 fn held(node: &PlanNode, fabric: &PlanFabric) -> u32 {
     let PlanTransport::Soft(soft) = &fabric.transport else { return 0 };
-    SoftConfig::held_for(soft.window, node.workers.first().map_or(0, |worker| worker.qps.len() as u32))
+    SoftConfig::held_for(soft.window, node.qps_per_worker() as u32)
 }
 
 /// Client frames that wait while RoCE packets use their port, and a second backlog for its TX queue.

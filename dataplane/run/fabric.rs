@@ -85,12 +85,8 @@ fn worker_spec(plan: &Plan, fabric: &PlanFabric, node: &PlanNode) -> WorkerSpec 
         // One a lane; answers to READs are looked at first.
         cqs: fabric.lanes().map(|lane| CqSpec { depth: lane.cq_depth, events }).collect(),
         srqs: if qp.srq { vec![srq] } else { vec![] },
-        max_qps: qps_per_worker(node) as u16,
+        max_qps: node.qps_per_worker() as u16,
     }
-}
-
-pub(super) fn qps_per_worker(node: &PlanNode) -> usize {
-    node.workers.first().map_or(0, |worker| worker.qps.len())
 }
 
 /// The connections of a node. Nodes of one process meet over the loopback address: memory nodes, and the first of a pair

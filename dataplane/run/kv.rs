@@ -6,7 +6,7 @@ use crate::bridge::Packet;
 use crate::control::{Endpoint, Layout};
 use crate::front::{FrontSettings, TxChecksums};
 use crate::host::HostSettings;
-use crate::plan::{PlanKv, PlanMemoryNode, PlanNode, slot_bytes};
+use crate::plan::{PlanKv, PlanMemoryNode, PlanNode};
 use crate::service::kv::Gateway;
 use crate::service::kv::engine::EngineSettings;
 use crate::service::kv::members::Members;
@@ -57,8 +57,7 @@ impl MemoryStart {
             device.register(&arena, write).map_err(|e| format!("staging: {e}"))
         };
         let staging = (0..seats).map(make).collect::<Result<_, _>>()?;
-        let shape =
-            Shape { slots: memory.staging.slots as u16, slot_bytes: slot_bytes(memory.message_bytes) };
+        let shape = memory.staging_shape();
         let random = || getrandom::u64().map_err(|e| format!("no random numbers: {e}"));
         let bits = [random()?, random()?, random()?, random()?];
         let value_bytes_max = memory.value_bytes_max;
@@ -67,12 +66,12 @@ impl MemoryStart {
 
     /// The memory as gateways are told of it.
     pub(super) fn region(&self) -> RegionOffer {
-        offer(&self.region)
+        RegionOffer::of(&self.region)
     }
 
     /// The staging regions as gateways are told of them, by seat.
     pub(super) fn staging(&self) -> Vec<RegionOffer> {
-        self.staging.iter().map(offer).collect()
+        self.staging.iter().map(RegionOffer::of).collect()
     }
 
     /// What the node says of itself to its gateways.
@@ -91,12 +90,6 @@ impl MemoryStart {
         Writer::new(window, self.geometry, partition as u32, secrets, self.epoch, 0)
             .map_err(|e| failed(node, e))
     }
-}
-
-fn offer(region: &Region) -> RegionOffer {
-    let window = region.window();
-    let (addr, len) = (window.addr(), window.len() as u64);
-    RegionOffer { addr, len, rkey: region.rkey(), access: region.access() }
 }
 
 fn failed(node: &PlanNode, why: impl ToString) -> RunError {

@@ -174,7 +174,7 @@ fn open_soft(opening: &Opening<'_>) -> Result<SoftEndpoint, RunError> {
             .dcqcn
             .then(|| soft.link_mbps.or(reported_mbps(running)).unwrap_or(DEFAULT_LINK_MBPS)),
         flight_records: soft.flight_records.clone(),
-        max_qps: fabric::qps_per_worker(opening.node) as u16,
+        max_qps: opening.node.qps_per_worker() as u16,
         steering: if planned.queues > 1 { steering(running) } else { None },
     };
     let pool = PacketPool(opening.pools[planned.pool].clone());
@@ -276,11 +276,10 @@ fn make_roles<D: Endpoint>(
 where
     D::Transport: WorkerTransport,
 {
-    let paths = |n: &PlanNode| n.workers.first().map_or(0, |w| w.qps.len());
     let boards: Boards =
         plan.nodes.iter().map(|n| n.workers.iter().map(|_| Arc::default()).collect()).collect();
-    let mailboxes: Mailboxes<D> =
-        plan.nodes.iter().map(|n| n.workers.iter().map(|_| Mailbox::new(paths(n))).collect()).collect();
+    let mails = |n: &PlanNode| n.workers.iter().map(|_| Mailbox::new(n.qps_per_worker())).collect();
+    let mailboxes: Mailboxes<D> = plan.nodes.iter().map(mails).collect();
     // Transports are taken from the back, so workers are gone through from the last one.
     let mut transports: Vec<Vec<Option<D::Transport>>> = nodes
         .iter_mut()

@@ -1,5 +1,6 @@
-//! SIGINT and SIGTERM: while DPDK starts they end the process as ever, then the first one drains and a later one ends it. SIGHUP asks for another look at the configuration,
-//! or, when it comes because the terminal is gone, is as good as SIGTERM. SIGUSR1 asks for flight records.
+//! SIGINT and SIGTERM: while DPDK starts they end the process as ever, then the first one drains and a later one ends it. SIGHUP
+//! asks for another look at the configuration, or, when it comes because the terminal is gone, is as good as SIGTERM. SIGUSR1 asks
+//! for flight records.
 
 use std::io::{self, Read};
 use std::os::fd::{AsFd, BorrowedFd};

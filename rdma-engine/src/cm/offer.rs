@@ -4,7 +4,7 @@ use std::fmt;
 
 use thiserror::Error;
 
-use crate::mem::Access;
+use crate::mem::{Access, Region};
 use crate::types::{Gid, Pmtu, Psn, QpType, Qpn, Rkey};
 
 /// Longest service or node name in bytes.
@@ -202,6 +202,15 @@ pub struct RegionOffer {
     pub rkey: Rkey,
     /// What the peer may do with it; only the remote rights travel.
     pub access: Access,
+}
+
+impl RegionOffer {
+    /// All of a region, with the rights it has.
+    pub fn of(region: &Region) -> Self {
+        let window = region.window();
+        let (addr, len) = (window.addr(), window.len() as u64);
+        RegionOffer { addr, len, rkey: region.rkey(), access: region.access() }
+    }
 }
 
 /// Everything one end brings. Both ends fill in what they can do; [`super::negotiate()`] takes the

@@ -250,13 +250,7 @@ impl Cluster {
     fn connect_lane(&mut self, n: usize, g: usize, partition: usize, lane: Lane) {
         let paths = (gateway_path(&self.setup, n, partition, lane), node_path(g, lane));
         let (node, gateway) = (&mut self.nodes[n], &mut self.gateways[g]);
-        let offer = |region: &Region| RegionOffer {
-            addr: region.window().addr(),
-            len: region.window().len() as u64,
-            rkey: region.rkey(),
-            access: region.access(),
-        };
-        let (region, staging) = (offer(&node.region), node.staging.get(g).map(offer));
+        let (region, staging) = (RegionOffer::of(&node.region), node.staging.get(g).map(RegionOffer::of));
         let hello = Arc::clone(&node.hello);
         gateway.end.transport.look_at(node.region.window(), region.addr);
         let worker = &mut node.workers[partition];
