@@ -211,7 +211,9 @@ impl Geometry {
         let partition = scale(more as u32, self.partitions);
         let first = scale((hash >> 32) as u32, self.buckets);
         let step = 1 + scale((more >> 32) as u32, self.buckets - 1);
-        let second = (u64::from(first) + u64::from(step)) % u64::from(self.buckets);
+        // Both are below the number of buckets: one turn at most.
+        let second = u64::from(first) + u64::from(step);
+        let second = second.checked_sub(u64::from(self.buckets)).unwrap_or(second);
         Probe { hash, tag: hash as u16, partition, buckets: [first, second as u32] }
     }
 }

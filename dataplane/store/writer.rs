@@ -438,8 +438,9 @@ impl Writer {
 
 /// The seal up to where the key begins.
 pub(super) fn begin_seal<'a>(secrets: &'a Secrets, header: &ItemHeader, place: u64) -> Seal<'a> {
-    let mut seal = Seal::new(&secrets.seal);
-    seal.update(&header.as_bytes()[SEALED]);
-    seal.update(&place.to_le_bytes());
-    seal
+    // The words outside the seal make room for the place.
+    let mut first = [0; UNIT];
+    first[SEALED].copy_from_slice(&header.as_bytes()[SEALED]);
+    first[SEALED.end..].copy_from_slice(&place.to_le_bytes());
+    Seal::new(&secrets.seal, &first)
 }

@@ -127,7 +127,7 @@ pub struct Cluster {
 }
 
 /// A list of these nodes.
-fn members(generation: u64, nodes: impl Iterator<Item = usize>) -> Members {
+pub(in crate::service::kv) fn members(generation: u64, nodes: impl Iterator<Item = usize>) -> Members {
     let names: Vec<(String, u16)> = nodes.map(|n| (format!("node{n}"), n as u16)).collect();
     Members::new(generation, names.iter().map(|(name, n)| (name.as_str(), *n)))
 }

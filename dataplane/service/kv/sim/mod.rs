@@ -7,6 +7,8 @@ mod history;
 mod race;
 mod torn;
 
+#[cfg(test)]
+pub(in crate::service::kv) use cluster::members;
 pub use cluster::{Cluster, Node, Setup, VALUE};
 pub use ends::{End, Gateway, NodeEnd};
 pub use race::{Race, Relists, restart};
