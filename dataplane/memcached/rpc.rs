@@ -75,6 +75,13 @@ const DELETED: u8 = 7;
 const NON_NUMERIC: u8 = 8;
 const OUT_OF_MEMORY: u8 = 9;
 
+/// Bytes in front of the key of each kind.
+const FETCH_BYTES: usize = 17;
+const STORE_BYTES: usize = 24;
+const DELETE_BYTES: usize = 15;
+const ARITHMETIC_BYTES: usize = 37;
+const DROP_BYTES: usize = 2;
+
 /// A time to live without end.
 const FOR_EVER: u32 = u32::MAX;
 
@@ -214,11 +221,11 @@ pub fn put_call_head(out: &mut impl Output, call: &Call<'_>) {
 pub fn key(message: &[u8]) -> Option<&[u8]> {
     let (&[kind, key_bytes], _) = message.split_first_chunk()?;
     let fixed = match kind {
-        FETCH => 17,
-        STORE => 22,
-        DELETE => 15,
-        ARITHMETIC => 37,
-        DROP => 2,
+        FETCH => FETCH_BYTES,
+        STORE => STORE_BYTES,
+        DELETE => DELETE_BYTES,
+        ARITHMETIC => ARITHMETIC_BYTES,
+        DROP => DROP_BYTES,
         _ => return None,
     };
     message.get(fixed..fixed + usize::from(key_bytes))
@@ -234,11 +241,13 @@ fn put_operation(out: &mut impl Output, key_bytes: u8, operation: &Operation<'_>
             out.put(&pack_steps(&f.steps).to_le_bytes());
         }
         Operation::Store(s) => {
-            out.put(&[STORE, key_bytes, pack(&[s.accept_older, s.binary]), s.mode as u8]);
-            out.put(&s.flags.to_le_bytes());
-            out.put(&s.exptime.0.to_le_bytes());
-            out.put(&s.cas.to_le_bytes());
-            out.put(&u32::try_from(s.value.len()).unwrap_or(u32::MAX).to_le_bytes());
+            let mut fixed = [0; STORE_BYTES];
+            fixed[..4].copy_from_slice(&[STORE, key_bytes, pack(&[s.accept_older, s.binary]), s.mode as u8]);
+            fixed[4..8].copy_from_slice(&s.flags.to_le_bytes());
+            fixed[8..12].copy_from_slice(&s.exptime.0.to_le_bytes());
+            fixed[12..20].copy_from_slice(&s.cas.to_le_bytes());
+            fixed[20..].copy_from_slice(&u32::try_from(s.value.len()).unwrap_or(u32::MAX).to_le_bytes());
+            out.put(&fixed);
         }
         Operation::Delete(d) => {
             out.put(&[DELETE, key_bytes, pack(&[d.stale, d.cas.is_some(), d.touch.is_some()])]);

@@ -230,6 +230,9 @@ fn by_message(items: &mut ItemMap, call: &Call<'_>) -> Vec<u8> {
     let (mut message, mut answer) = (vec![], vec![]);
     rpc::put_call(&mut message, call);
     let decoded = rpc::call(&message).unwrap();
+    if let Call::Operation { key, .. } | Call::Drop { key } = decoded {
+        assert_eq!(rpc::key(&message), Some(key), "the key is found without reading the rest");
+    }
     assert_eq!(decoded, *call);
     match decoded {
         Call::Operation { key, operation } => {
