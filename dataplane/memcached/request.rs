@@ -276,6 +276,9 @@ pub fn parse<'a>(input: &'a [u8], key: &'a mut KeyBuffer, limits: &Limits) -> Pa
         Ok(found) => found,
         Err(parsed) => return parsed,
     };
+    if let Some(command) = text::get_one(line) {
+        return Parsed::Request(Request { command, used, skip: 0 });
+    }
     let arguments = Arguments::new(line);
     let step = match arguments.word(0) {
         [b'm', which] => meta::parse(*which, line, &arguments, key, limits),

@@ -2,7 +2,7 @@
 
 use super::KEY_BYTES_MAX;
 use super::expiry::Exptime;
-use super::line::{Arguments, Words};
+use super::line::{Arguments, Words, find};
 use super::number::{parse_i32, parse_u32, parse_u64};
 use super::operation::{Arithmetic, Delete, Fetch, Mode, Operation, Step as FetchStep, Steps, Store};
 use super::request::{Command, Form, Limits, Refusal, StatsGroup, Step};
@@ -67,11 +67,24 @@ fn key<'a>(arguments: &Arguments<'a>) -> Checked<&'a [u8]> {
 
 // ---- reading ----------------------------------------------------------------------------------------------------
 
+/// A `get` of one key and nothing else, which is what most requests are: as [`parse`] would understand it.
+#[inline]
+pub(super) fn get_one(line: &[u8]) -> Option<Command<'_>> {
+    let key = line.strip_prefix(b"get ")?;
+    let is_one = (1..=KEY_BYTES_MAX).contains(&key.len()) && find(b' ', key).is_none();
+    is_one.then(|| Command::Get { keys: Words(&line[3..]), fetch: value_fetch(), cas: false })
+}
+
+/// What a `get` fetches.
+#[inline]
+fn value_fetch() -> Fetch {
+    Fetch { value: true, bump: true, ..Fetch::default() }
+}
+
 fn get(line: &[u8], cas: bool) -> Command<'_> {
     let mut keys = Words(line);
     keys.next();
-    let fetch = Fetch { value: true, bump: true, ..Fetch::default() };
-    all_keys(keys, fetch, cas)
+    all_keys(keys, value_fetch(), cas)
 }
 
 fn get_and_touch<'a>(line: &'a [u8], arguments: &Arguments<'a>, cas: bool) -> Command<'a> {
