@@ -1,12 +1,12 @@
 //! What only the owner of a key can do, or what nobody else could find out: calls and their answers.
 
-use super::job::{Failure, Outcome, Step, Task};
+use super::job::{Failure, KeyAt, Outcome, Step, Task};
 use super::lookup::key_of;
-use super::request::Client;
+use super::request::{Client, Request};
 use super::{Admission, Engine, Mark, What};
 use crate::flow::PathIndex;
 use crate::memcached::rpc::{CALL_BYTES_MAX, Call, put_call, put_call_head};
-use crate::memcached::{Command, KEY_BYTES_MAX, Operation, Parsed, parse};
+use crate::memcached::{Command, KEY_BYTES_MAX, KeyBuffer, Limits, Operation, Parsed, parse};
 use crate::service::Context;
 use crate::service::kv::message::{
     ANSWER_HEADER, AnswerHeader, AnswerKind, CALL_HEADER, CallHeader, CallKind, NodeCounts,
@@ -75,19 +75,11 @@ impl<B: Buf, C: Client> Engine<B, C> {
         let (request, key_at) = self.jobs.value(at).map(|job| (job.request, job.key))?;
         let limits = self.limits();
         let request = self.requests.value(request)?;
-        let mut decoded = [0; KEY_BYTES_MAX];
-        let Parsed::Request(parsed) = parse(request.command(), &mut decoded, &limits) else { return None };
-        let (key, operation);
-        let call = match parsed.command {
-            Command::Get { fetch, .. } => {
-                key = key_at.of(request.frame.first())?;
-                // What is asked for by a GET is the value.
-                operation = Operation::Fetch(fetch);
-                Call::Operation { key, operation }
-            }
-            Command::Item { key, operation, .. } => Call::Operation { key, operation },
-            Command::Flush { delay, .. } => Call::Flush { delay },
-            ref command => Call::Drop { key: key_of(command) },
+        let (bytes, mut decoded) = (request.bytes(), [0; KEY_BYTES_MAX]);
+        let store = request.store.and_then(|store| Some((key_at.of(bytes)?, store.again(bytes)?)));
+        let call = match store {
+            Some((key, store)) => Call::Operation { key, operation: Operation::Store(store) },
+            None => call_of(request, key_at, &mut decoded, &limits)?,
         };
         let value: &[u8] = match &call {
             Call::Operation { operation: Operation::Store(store), .. } => store.value,
@@ -95,8 +87,8 @@ impl<B: Buf, C: Client> Engine<B, C> {
         };
         let head = CALL_HEADER + CALL_BYTES_MAX + KEY_BYTES_MAX;
         if value.len() > COPYBREAK && head <= ctx.pools.frames.buf_room() {
-            let at = value.as_ptr().addr() - request.frame.first().as_ptr().addr();
-            if let Some(value) = ctx.pools.slices.slice(&request.frame, at, value.len()) {
+            let at = value.as_ptr().addr() - bytes.as_ptr().addr();
+            if let Some(value) = ctx.pools.slices.slice(request.frame.as_ref()?, at, value.len()) {
                 let mut buf = ctx.pools.frames.alloc()?;
                 buf.append(CALL_HEADER)?;
                 put_call_head(&mut BufOutput::new(&mut buf), &call);
@@ -265,4 +257,24 @@ impl<B: Buf, C: Client> Engine<B, C> {
         };
         self.finish(ctx, at, Outcome::Failed(failure));
     }
+}
+
+/// The call that a request's present command makes for one of its keys.
+fn call_of<'r, B: Buf, C>(
+    request: &'r Request<B, C>,
+    key_at: KeyAt,
+    decoded: &'r mut KeyBuffer,
+    limits: &Limits,
+) -> Option<Call<'r>> {
+    let Parsed::Request(parsed) = parse(request.command(), decoded, limits) else { return None };
+    Some(match parsed.command {
+        Command::Get { fetch, .. } => {
+            let key = key_at.of(request.bytes())?;
+            // What is asked for by a GET is the value.
+            Call::Operation { key, operation: Operation::Fetch(fetch) }
+        }
+        Command::Item { key, operation, .. } => Call::Operation { key, operation },
+        Command::Flush { delay, .. } => Call::Flush { delay },
+        ref command => Call::Drop { key: key_of(command) },
+    })
 }

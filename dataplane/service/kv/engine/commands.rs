@@ -3,7 +3,7 @@
 use super::Engine;
 use super::job::{Job, KeyAt, Outcome, Place, Step, Task};
 use super::reply::{say, text};
-use super::request::{Answer, Client, Request, Roll, Style};
+use super::request::{Answer, Client, Roll, StoreAt, Style};
 use super::slab::NONE;
 use crate::memcached::{
     Command, Form, KEY_BYTES_MAX, Limits, Operation, Parsed, Refusal, VERSION, parse, reply,
@@ -25,53 +25,58 @@ impl<B: Buf, C: Client> Engine<B, C> {
         T: Transport<Buf = B>,
         P: Pool<Buf = B>,
     {
-        let Some(mut request) = self.requests.lift(at) else { return };
-        while request.roll.pending == 0 && !request.text.is_empty() {
-            if self.has_to_wait(ctx.now, &request) {
-                return self.hold(at, request);
+        while let Some(request) = self.requests.value(at) {
+            if request.roll.pending > 0 {
+                return;
             }
-            if !self.begin_command(ctx, at, &mut request) {
+            if request.text.is_empty() {
+                break;
+            }
+            if self.has_to_wait(ctx.now, at) {
+                return self.hold(at);
+            }
+            if !self.begin_command(ctx, at) {
                 break;
             }
         }
-        if request.roll.pending > 0 {
-            return self.requests.put_back(at, request);
-        }
-        self.requests.retire(at);
-        self.reply(ctx, request);
+        self.reply(ctx, at);
     }
 
     /// False when there is no command any more.
-    fn begin_command<T, P>(
-        &mut self,
-        ctx: &mut Context<'_, T, P>,
-        at: u32,
-        request: &mut Request<B, C>,
-    ) -> bool
+    fn begin_command<T, P>(&mut self, ctx: &mut Context<'_, T, P>, at: u32) -> bool
     where
         T: Transport<Buf = B>,
         P: Pool<Buf = B>,
     {
         let limits = self.limits();
-        let Request { client, frame, text, command_at, style, roll, answer } = request;
-        let frame = frame.first();
+        let Some(request) = self.requests.value(at) else { return false };
+        let Some(frame) = request.frame.take() else { return false };
+        let (bytes, text, mut roll) = (frame.first(), request.text.clone(), Roll::EMPTY);
         let mut decoded = [0; KEY_BYTES_MAX];
-        match parse(&frame[text.clone()], &mut decoded, &limits) {
-            Parsed::Request(parsed) => {
-                *roll = Roll::EMPTY;
-                *style = style_of(&parsed.command);
-                *command_at = text.start;
-                text.start = (text.start + parsed.used).saturating_add(parsed.skip).min(text.end);
-                let mut begin = Begin { engine: self, request: at, flow: client.flow(), frame, roll };
-                begin.command(ctx, &parsed.command, answer);
-                true
-            }
+        let parsed = match parse(&bytes[text.clone()], &mut decoded, &limits) {
+            Parsed::Request(parsed) => Some(parsed),
             // A datagram is all there will ever be: what is missing never comes.
             Parsed::Incomplete { .. } | Parsed::Close => {
                 ctx.tally.add(Counter::KvMalformed, 1);
-                false
+                None
             }
+        };
+        if let Some(parsed) = &parsed {
+            request.style = style_of(&parsed.command);
+            request.store = StoreAt::of(&parsed.command, bytes);
+            request.command_at = text.start;
+            request.text.start = (text.start + parsed.used).saturating_add(parsed.skip).min(text.end);
+            let (flow, mut answer) = (request.client.flow(), std::mem::take(&mut request.answer));
+            let mut begin = Begin { engine: self, request: at, flow, frame: bytes, roll: &mut roll };
+            begin.command(ctx, &parsed.command, &mut answer);
+            let Some(request) = self.requests.value(at) else { return false };
+            (request.roll, request.answer) = (roll, answer);
         }
+        let is_one = parsed.is_some();
+        if let Some(request) = self.requests.value(at) {
+            request.frame = Some(frame);
+        }
+        is_one
     }
 
     pub(super) fn limits(&self) -> Limits {
@@ -97,19 +102,18 @@ impl<B: Buf, C: Client> Begin<'_, B, C> {
     {
         match *command {
             Command::Get { keys, fetch, .. } => {
-                match keys.count() {
-                    // As memcached answers a `gat` without a key.
-                    0 => return say(ctx, answer, "END"),
-                    count if count > self.engine.jobs.room() => {
-                        answer.is_error = true;
-                        return say(ctx, answer, MANY_KEYS);
-                    }
-                    _ => {}
+                if keys.most() > self.engine.jobs.room() && keys.count() > self.engine.jobs.room() {
+                    answer.is_error = true;
+                    return say(ctx, answer, MANY_KEYS);
                 }
                 let task = task_of(&Operation::Fetch(fetch));
                 for key in keys {
                     ctx.tally.add(Counter::KvGets, 1);
                     self.key(key, task, true);
+                }
+                if self.roll.pending == 0 {
+                    // As memcached answers a `gat` without a key.
+                    say(ctx, answer, "END");
                 }
             }
             Command::Item { key, ref operation, .. } => {

@@ -3,11 +3,11 @@
 use super::job::{Failure, Outcome, Step};
 use super::reply::{say, text, value};
 use super::request::{Answer, Client, Request, Style};
-use super::slab::NONE;
+use super::slab::{NONE, Slab};
 use super::{Engine, Job};
 use crate::memcached::reply::Output;
 use crate::memcached::reply::{LINE_BYTES_MAX, TOO_LARGE, answer as put_outcome, value_line};
-use crate::memcached::{self, Command, Form, Hit, KEY_BYTES_MAX, Parsed, parse, rpc};
+use crate::memcached::{self, Command, Form, Hit, KEY_BYTES_MAX, Limits, Parsed, parse, rpc};
 use crate::service::Context;
 use crate::service::kv::output::contiguous;
 use crate::stats::Counter;
@@ -54,75 +54,110 @@ impl<B: Buf, C: Client> Engine<B, C> {
                 }
             });
         }
-        let Some(mut request) = self.requests.lift(request).map(|r| (request, r)) else { return };
-        request.1.roll.pending -= 1;
-        let over = request.1.roll.pending == 0;
-        if over {
-            self.conclude(ctx, &mut request.1);
-            self.idle.push_back(request.0);
-        }
-        self.requests.put_back(request.0, request.1);
+        self.job_over(ctx, request);
     }
 
-    /// All jobs of a command are over.
-    fn conclude<T, P>(&mut self, ctx: &mut Context<'_, T, P>, request: &mut Request<B, C>)
+    /// One of a request's jobs is over; after the last one its command is.
+    fn job_over<T, P>(&mut self, ctx: &mut Context<'_, T, P>, at: u32)
     where
         T: Transport<Buf = B>,
         P: Pool<Buf = B>,
     {
         let limits = self.limits();
+        let Engine { jobs, requests, gathered, large, .. } = self;
+        let Some(request) = requests.value(at) else { return };
+        request.roll.pending -= 1;
+        if request.roll.pending > 0 {
+            return;
+        }
+        Conclusion { jobs, gathered, large, limits }.conclude(ctx, request);
+        if request.text.is_empty() {
+            self.reply(ctx, at);
+        } else {
+            self.idle.push_back(at);
+        }
+    }
+}
+
+/// The end of a command: what it needs of the engine.
+struct Conclusion<'e, B> {
+    jobs: &'e mut Slab<Job<B>>,
+    gathered: &'e mut Vec<u8>,
+    /// See [`Engine`].
+    large: &'e mut usize,
+    limits: Limits,
+}
+
+impl<B: Buf> Conclusion<'_, B> {
+    /// All jobs of a command are over.
+    fn conclude<T, P, C>(&mut self, ctx: &mut Context<'_, T, P>, request: &mut Request<B, C>)
+    where
+        T: Transport<Buf = B>,
+        P: Pool<Buf = B>,
+    {
         let Request { frame, text, command_at, style, roll, answer, .. } = request;
-        let frame = frame.first();
-        let mut decoded = [0; KEY_BYTES_MAX];
+        let frame = frame.as_ref().map_or(&b""[..], B::first);
+        let mut decoded;
         let parsed = match *style {
-            Style::Other => match parse(&frame[*command_at..text.end], &mut decoded, &limits) {
-                Parsed::Request(parsed) => Some(parsed.command),
-                // It was one a moment ago.
-                Parsed::Incomplete { .. } | Parsed::Close => None,
-            },
+            Style::Other => {
+                decoded = [0; KEY_BYTES_MAX];
+                match parse(&frame[*command_at..text.end], &mut decoded, &self.limits) {
+                    Parsed::Request(parsed) => Some(parsed.command),
+                    // It was one a moment ago.
+                    Parsed::Incomplete { .. } | Parsed::Close => None,
+                }
+            }
             Style::Values { .. } | Style::Word { .. } => None,
         };
-        let (mut at, mut failed) = (roll.first, None);
+        let (mut at, mut failed, mut is_ended) = (roll.first, None, false);
         while at != NONE {
-            let Some(mut job) = self.jobs.remove(at) else { break };
+            let Some(job) = self.jobs.value(at) else { break };
+            let (this, key, fetches) = (at, job.key, job.fetches);
             at = job.sibling;
-            self.large -= usize::from(job.is_large);
+            *self.large -= usize::from(job.is_large);
             let result = std::mem::replace(&mut job.result, Outcome::Open);
+            self.jobs.discard(this);
             if let Outcome::Failed(failure) = result {
                 ctx.tally.add(Counter::KvServerErrors, 1);
                 failed = failed.or(Some(failure));
                 continue;
             }
             let said = match (*style, &parsed) {
-                (Style::Values { cas }, _) => self.say_value(ctx, frame, &job, result, cas, answer),
+                (Style::Values { cas }, _) => {
+                    let is_last = at == NONE && failed.is_none();
+                    let said = self.say_value(ctx, key.of(frame), result, cas, is_last, answer);
+                    said.map(|hit| is_ended = hit && is_last)
+                }
                 (Style::Word { quiet }, _) => {
-                    self.say_item(ctx, b"", job.fetches, &Form::Text { quiet }, result, answer)
+                    self.say_item(ctx, b"", fetches, &Form::Text { quiet }, result, answer)
                 }
                 (Style::Other, Some(Command::Item { key, form, .. })) => {
-                    self.say_item(ctx, key, job.fetches, form, result, answer)
+                    self.say_item(ctx, key, fetches, form, result, answer)
                 }
                 _ => Ok(()),
             };
             failed = failed.or(said.err());
         }
-        conclude_text(ctx, *style, parsed.as_ref(), failed, answer);
+        if !is_ended {
+            conclude_text(ctx, *style, parsed.as_ref(), failed, answer);
+        }
     }
 
-    /// One key of a `get`.
+    /// One key of a `get`, and the end of the answer behind the last one's value. True if there is a value.
     fn say_value<T, P>(
         &mut self,
         ctx: &mut Context<'_, T, P>,
-        frame: &[u8],
-        job: &Job<B>,
+        key: Option<&[u8]>,
         result: Outcome<B>,
         cas: bool,
+        is_last: bool,
         answer: &mut Answer<B>,
-    ) -> Result<(), Failure>
+    ) -> Result<bool, Failure>
     where
         T: Transport<Buf = B>,
         P: Pool<Buf = B>,
     {
-        let key = job.key.of(frame).ok_or(Failure::Refused)?;
+        let key = key.ok_or(Failure::Refused)?;
         let hit = match result {
             Outcome::Hit(hit, buf) => Some((hit, buf)),
             Outcome::Answer(buf) => self.hit_of(buf, |_| ())?,
@@ -130,13 +165,13 @@ impl<B: Buf, C: Client> Engine<B, C> {
         };
         let Some((hit, buf)) = hit else {
             ctx.tally.add(Counter::KvGetMisses, 1);
-            return Ok(());
+            return Ok(false);
         };
         ctx.tally.add(Counter::KvGetHits, 1);
         let mut line = Line::default();
         value_line(&mut line, key, hit.flags, hit.size, cas.then_some(hit.cas));
-        value(ctx, answer, &line.0, buf);
-        Ok(())
+        value(ctx, answer, &line.0, buf, if is_last { b"\r\nEND\r\n" } else { b"\r\n" });
+        Ok(true)
     }
 
     /// What an owner answered: the item that was hit, and the value that the answer ends with. `other` is told of anything
@@ -146,7 +181,7 @@ impl<B: Buf, C: Client> Engine<B, C> {
         mut buf: B,
         other: impl FnOnce(&memcached::Outcome<'_>),
     ) -> Result<Option<(Hit<'static>, B)>, Failure> {
-        let outcome = rpc::answer(contiguous(&buf, &mut self.gathered));
+        let outcome = rpc::answer(contiguous(&buf, self.gathered));
         let (hit, len) = match outcome.map_err(|rpc::Malformed| Failure::Refused)? {
             memcached::Outcome::Hit(hit) => (without_value(&hit), hit.value.len()),
             outcome => {
@@ -192,7 +227,7 @@ impl<B: Buf, C: Client> Engine<B, C> {
         if has_value {
             // The value comes between the line and the last line ending.
             let head = line.0.len().saturating_sub(2);
-            value(ctx, answer, &line.0[..head], buf);
+            value(ctx, answer, &line.0[..head], buf, b"\r\n");
         } else {
             text(ctx, answer, &[&line.0]);
         }

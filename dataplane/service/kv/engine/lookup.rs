@@ -326,25 +326,30 @@ impl<B: Buf, C: Client> Engine<B, C> {
     }
 
     fn judge(&mut self, at: u32, item: Place, buf: &B, times: Times) -> Verdict {
-        let Some(job) = self.jobs.value(at) else { return Verdict::Torn };
-        let (part, request, key) = (usize::from(job.part), job.request, job.key);
-        let Some(node) = self.node_of(part).node else { return Verdict::Torn };
         let limits = self.limits();
-        let Some(request) = self.requests.value(request) else { return Verdict::Torn };
-        let mut decoded = [0; KEY_BYTES_MAX];
-        let key = match key.of(request.frame.first()) {
+        let Engine { jobs, requests, parts, nodes, gathered, .. } = self;
+        let Some(job) = jobs.value(at) else { return Verdict::Torn };
+        let node = &nodes[usize::from(parts[usize::from(job.part)].node)];
+        let (Some(node), Some(request)) = (&node.node, requests.get(job.request)) else {
+            return Verdict::Torn;
+        };
+        let mut decoded;
+        let key = match job.key.of(request.bytes()) {
             Some(key) => key,
-            None => match parse(request.command(), &mut decoded, &limits) {
-                Parsed::Request(r) => key_of(&r.command),
-                _ => b"",
-            },
+            None => {
+                decoded = [0; KEY_BYTES_MAX];
+                match parse(request.command(), &mut decoded, &limits) {
+                    Parsed::Request(r) => key_of(&r.command),
+                    _ => b"",
+                }
+            }
         };
         let wanted = Wanted { key, place: item.place, units: item.units, seq: item.seq };
         if (2..=PIECES).contains(&buf.segment_count()) && buf.first().len() >= UNIT {
             let pieces: ArrayVec<&[u8], PIECES> = buf.segments().collect();
             return judge(&node.secrets, &wanted, &pieces, times);
         }
-        judge(&node.secrets, &wanted, &[contiguous(buf, &mut self.gathered)], times)
+        judge(&node.secrets, &wanted, &[contiguous(buf, gathered)], times)
     }
 }
 

@@ -136,12 +136,13 @@ impl<B: Buf, C: Client> Engine<B, C> {
         assert!((REQUEST_JOBS..=MOST_JOBS).contains(&settings.jobs), "{} jobs", settings.jobs);
         let owners = Owners::default();
         let nodes = settings.nodes_max + 1;
-        let parts = nodes * usize::from(settings.node_workers_max);
+        let most = usize::from(settings.node_workers_max);
+        let parts = nodes * most;
         Engine {
             members: Box::new(settings.members.clone()),
             relisting: Relisting::new(settings.jobs),
             nodes: (0..nodes).map(|_| NodeState::new()).collect(),
-            parts: (0..parts).map(|_| Part::new()).collect(),
+            parts: (0..parts).map(|part| Part::new((part / most) as u16)).collect(),
             paths: (0..settings.paths).map(|_| Path::empty()).collect(),
             jobs: Slab::new(settings.jobs),
             slots: (0..settings.jobs).map(|_| ArrayVec::new()).collect(),
@@ -271,26 +272,26 @@ impl<B: Buf, C: Client> Engine<B, C> {
         P: Pool<Buf = B>,
     {
         let Some(job) = self.jobs.value(at) else { return };
-        let part = usize::from(job.part);
-        if matches!(job.step, Step::Item | Step::Buckets | Step::Ask) && !self.is_up(part) {
+        let (step, part) = (job.step, usize::from(job.part));
+        if matches!(step, Step::Item | Step::Buckets | Step::Ask) && !self.is_up(part) {
             return self.finish(ctx, at, Outcome::Failed(Failure::NodeDown));
         }
-        match self.jobs.value(at).map(|job| job.step) {
-            Some(Step::Item) => self.read_item(ctx, at),
-            Some(Step::Buckets) => self.read_buckets(ctx, at),
-            Some(Step::Ask) => self.ask_owner(ctx, at),
-            _ => {}
+        match step {
+            Step::Item => self.read_item(ctx, at),
+            Step::Buckets => self.read_buckets(ctx, at),
+            Step::Ask => self.ask_owner(ctx, at),
+            Step::Ordered | Step::Reading | Step::Asked | Step::Done => {}
         }
     }
 
     /// True if the node of this partition takes operations.
     #[inline]
     fn is_up(&self, part: usize) -> bool {
-        self.nodes[part / usize::from(self.settings.node_workers_max)].is_up
+        self.nodes[usize::from(self.parts[part].node)].is_up
     }
 
     fn node_of(&mut self, part: usize) -> &mut NodeState {
-        &mut self.nodes[part / usize::from(self.settings.node_workers_max)]
+        &mut self.nodes[usize::from(self.parts[part].node)]
     }
 
     /// Milliseconds since 1970.

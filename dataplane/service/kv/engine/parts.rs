@@ -70,6 +70,8 @@ pub(super) enum Membership {
 /// A partition of a node.
 #[derive(Debug)]
 pub(super) struct Part {
+    /// Place of its node.
+    pub(super) node: u16,
     /// Paths of both lanes, by index.
     pub(super) read: Option<PathIndex>,
     pub(super) call: Option<PathIndex>,
@@ -99,8 +101,9 @@ impl Part {
         !self.to_read.is_empty() || !self.to_call.is_empty()
     }
 
-    pub(super) fn new() -> Self {
+    pub(super) fn new(node: u16) -> Self {
         Part {
+            node,
             read: None,
             call: None,
             membership: Membership::Unknown,

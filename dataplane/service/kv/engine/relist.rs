@@ -11,7 +11,7 @@
 use super::Engine;
 use super::job::Step;
 use super::parts::{Membership as Standing, PathState};
-use super::request::{Client, Request};
+use super::request::Client;
 use super::slab::NONE;
 use crate::flow::PathIndex;
 use crate::memcached::{Command, KEY_BYTES_MAX, Parsed, parse};
@@ -97,10 +97,11 @@ impl<B: Buf, C: Client> Engine<B, C> {
     }
 
     /// True if the request's next command is about a key that changes hands, and it may wait for that.
-    pub(super) fn has_to_wait(&self, now: Time, request: &Request<B, C>) -> bool {
+    pub(super) fn has_to_wait(&self, now: Time, at: u32) -> bool {
         if self.relisting.before.is_none() || now >= self.relisting.held_until {
             return false;
         }
+        let Some(request) = self.requests.get(at) else { return false };
         // A client's requests stay in their order.
         let flow = request.client.flow();
         let of_same = |at: &u32| self.requests.get(*at).is_some_and(|held| held.client.flow() == flow);
@@ -109,7 +110,7 @@ impl<B: Buf, C: Client> Engine<B, C> {
         }
         let moves = |key: &[u8]| self.owner_of(key) == self.nowhere();
         let mut decoded = [0; KEY_BYTES_MAX];
-        let text = &request.frame.first()[request.text.clone()];
+        let text = &request.bytes()[request.text.clone()];
         let Parsed::Request(parsed) = parse(text, &mut decoded, &self.limits()) else { return false };
         match parsed.command {
             Command::Get { mut keys, .. } => keys.any(moves),
@@ -120,8 +121,7 @@ impl<B: Buf, C: Client> Engine<B, C> {
     }
 
     /// Lets a request wait until keys have settled.
-    pub(super) fn hold(&mut self, at: u32, request: Request<B, C>) {
-        self.requests.put_back(at, request);
+    pub(super) fn hold(&mut self, at: u32) {
         self.relisting.held.push_back(at);
     }
 
@@ -166,7 +166,7 @@ impl<B: Buf, C: Client> Engine<B, C> {
 
     /// True if the partition is to know who shares the keys: its node is one of them, or was.
     pub(super) fn is_told(&self, part: usize) -> bool {
-        let node = part / usize::from(self.settings.node_workers_max);
+        let node = usize::from(self.parts[part].node);
         self.is_member(node) || self.nodes[node].leaves
     }
 

@@ -2,7 +2,7 @@
 
 use super::job::Failure;
 use super::request::{Answer, Client};
-use super::{Engine, Reply, Request};
+use super::{Engine, Reply};
 use crate::service::Context;
 use crate::stats::{Counter, DropReason};
 use rdma_engine::buf::{Buf, Pool};
@@ -52,19 +52,20 @@ where
     }
 }
 
-/// A line in front of a value, the value, and the end of the line. `line` goes into the room before the value, where the
-/// item's header was.
+/// A line in front of a value, the value, and what follows it: the end of its line at least. `line` goes into the room before
+/// the value, where the item's header was.
 pub(super) fn value<T, P>(
     ctx: &mut Context<'_, T, P>,
     answer: &mut Answer<T::Buf>,
     line: &[u8],
     mut value: T::Buf,
+    end: &'static [u8],
 ) where
     T: Transport,
     P: Pool<Buf = T::Buf>,
 {
     let small = value.len() <= COPYBREAK
-        && answer.body.as_ref().is_some_and(|b| b.tailroom() >= COPYBREAK + line.len() + 2);
+        && answer.body.as_ref().is_some_and(|b| b.tailroom() >= COPYBREAK + line.len() + end.len());
     if small {
         put(ctx, answer, line);
         value.segments().for_each(|segment| put(ctx, answer, segment));
@@ -75,7 +76,7 @@ pub(super) fn value<T, P>(
         put(ctx, answer, line);
         hang(ctx, answer, value);
     }
-    put(ctx, answer, b"\r\n");
+    put(ctx, answer, end);
 }
 
 /// Hangs a buffer behind the answer.
@@ -102,13 +103,14 @@ fn spoil<T: Transport, P>(ctx: &mut Context<'_, T, P>, answer: &mut Answer<T::Bu
 
 impl<B: Buf, C: Client> Engine<B, C> {
     /// The request is done: its reply goes out, if there is one.
-    pub(super) fn reply<T, P>(&mut self, ctx: &mut Context<'_, T, P>, request: Request<B, C>)
+    pub(super) fn reply<T, P>(&mut self, ctx: &mut Context<'_, T, P>, at: u32)
     where
         T: Transport<Buf = B>,
         P: Pool<Buf = B>,
     {
-        let Request { client, answer, .. } = request;
-        let mut answer = answer;
+        let Some(request) = self.requests.value(at) else { return };
+        let (client, mut answer) = (request.client, std::mem::take(&mut request.answer));
+        self.requests.discard(at);
         if answer.is_spoilt {
             // Better a word than silence, if there is a buffer for it now.
             answer = Answer { body: None, is_spoilt: false, is_error: true };

@@ -76,7 +76,7 @@ impl<B: Buf, C: Client> Engine<B, C> {
         if !self.is_told(part) {
             return;
         }
-        let own = self.members.index(part / usize::from(self.settings.node_workers_max));
+        let own = self.members.index(usize::from(self.parts[part].node));
         let nodes = self.members.len();
         let head = Membership::new(nodes, own, self.relisting.generation_before);
         let Some(mut message) = ctx.pools.frames.alloc() else { return };

@@ -1,6 +1,8 @@
 //! One request of a client: a datagram with one command or more.
 
 use super::slab::NONE;
+use crate::memcached::operation::{Mode, Store};
+use crate::memcached::{Command, Exptime, Form, Operation};
 use rdma_engine::buf::Buf;
 use std::ops::Range;
 
@@ -15,15 +17,54 @@ pub trait Client: Copy {
 #[derive(Debug)]
 pub(super) struct Request<B, C> {
     pub(super) client: C,
-    /// Keeps the keys.
-    pub(super) frame: B,
+    /// Keeps the keys. Elsewhere only while a command is being begun.
+    pub(super) frame: Option<B>,
     /// The text in the frame's first segment that is still to be read.
     pub(super) text: Range<usize>,
     /// Where the present command begins.
     pub(super) command_at: usize,
     pub(super) style: Style,
+    /// What the present command stores, if it does.
+    pub(super) store: Option<StoreAt>,
     pub(super) roll: Roll,
     pub(super) answer: Answer<B>,
+}
+
+/// A storage command of the text protocol, so that it need not be read a second time.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct StoreAt {
+    mode: Mode,
+    flags: u32,
+    exptime: Exptime,
+    cas: u64,
+    /// Of the value, in the frame's first segment.
+    at: u32,
+    len: u32,
+}
+
+impl StoreAt {
+    /// What a command stores whose value lies in `frame`.
+    #[inline]
+    pub(super) fn of(command: &Command<'_>, frame: &[u8]) -> Option<Self> {
+        let Command::Item { operation: Operation::Store(store), form: Form::Text { .. }, .. } = command
+        else {
+            return None;
+        };
+        let Store { mode, flags, exptime, cas, accept_older: false, binary: false, value } = *store else {
+            return None;
+        };
+        let at = value.as_ptr().addr().wrapping_sub(frame.as_ptr().addr());
+        let is_there = frame.get(at..at.wrapping_add(value.len())).is_some();
+        is_there.then_some(StoreAt { mode, flags, exptime, cas, at: at as u32, len: value.len() as u32 })
+    }
+
+    /// The same again.
+    #[inline]
+    pub(super) fn again(self, frame: &[u8]) -> Option<Store<'_>> {
+        let StoreAt { mode, flags, exptime, cas, at, len } = self;
+        let value = frame.get(at as usize..at as usize + len as usize)?;
+        Some(Store { mode, flags, exptime, cas, value, ..Store::default() })
+    }
 }
 
 /// How the present command is answered, as far as that needs no second look at its text.
@@ -67,15 +108,35 @@ pub(super) struct Answer<B> {
     pub(super) is_error: bool,
 }
 
+impl<B> Default for Answer<B> {
+    fn default() -> Self {
+        Answer { body: None, is_spoilt: false, is_error: false }
+    }
+}
+
 impl<B: Buf, C> Request<B, C> {
     pub(super) fn new(client: C, frame: B, text: Range<usize>) -> Self {
         let command_at = text.start;
-        let answer = Answer { body: None, is_spoilt: false, is_error: false };
-        Request { client, frame, text, command_at, style: Style::Other, roll: Roll::EMPTY, answer }
+        Request {
+            client,
+            frame: Some(frame),
+            text,
+            command_at,
+            style: Style::Other,
+            store: None,
+            roll: Roll::EMPTY,
+            answer: Answer::default(),
+        }
+    }
+
+    /// The frame's first segment.
+    #[inline]
+    pub(super) fn bytes(&self) -> &[u8] {
+        self.frame.as_ref().map_or(b"", B::first)
     }
 
     /// The present command and what follows it.
     pub(super) fn command(&self) -> &[u8] {
-        &self.frame.first()[self.command_at..self.text.end]
+        &self.bytes()[self.command_at..self.text.end]
     }
 }

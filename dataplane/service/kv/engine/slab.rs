@@ -55,34 +55,14 @@ impl<V> Slab<V> {
         self.places.get_mut(at as usize)?.1.as_mut()
     }
 
-    /// Takes a value out for a while; [`put_back`](Self::put_back) it.
+    /// The end of a value, where it is: to move it out would cost more. Its place has another generation from now on.
     #[inline]
-    pub(super) fn lift(&mut self, at: u32) -> Option<V> {
-        self.places.get_mut(at as usize)?.1.take()
-    }
-
-    /// Puts a lifted value back.
-    #[inline]
-    pub(super) fn put_back(&mut self, at: u32, value: V) {
-        self.places[at as usize].1 = Some(value);
-    }
-
-    /// Takes a value out for good. Its place has another generation from now on.
-    #[inline]
-    pub(super) fn remove(&mut self, at: u32) -> Option<V> {
-        let value = self.lift(at);
-        if value.is_some() {
-            self.retire(at);
+    pub(super) fn discard(&mut self, at: u32) {
+        if let Some((generation, value @ Some(_))) = self.places.get_mut(at as usize) {
+            *value = None;
+            *generation = generation.wrapping_add(1);
+            self.free.push(at);
         }
-        value
-    }
-
-    /// The end of a value that was lifted.
-    #[inline]
-    pub(super) fn retire(&mut self, at: u32) {
-        let generation = &mut self.places[at as usize].0;
-        *generation = generation.wrapping_add(1);
-        self.free.push(at);
     }
 
     /// Number and generation in one, for messages.
@@ -110,7 +90,8 @@ mod tests {
         let a = s.insert('a').unwrap();
         let ticket = s.ticket(a);
         assert_eq!((s.of_ticket(ticket), s.room()), (Some(a), 1));
-        assert_eq!(s.remove(a), Some('a'));
+        s.discard(a);
+        s.discard(a);
         assert_eq!(s.of_ticket(ticket), None);
         let b = s.insert('b').unwrap();
         assert_eq!((a, s.of_ticket(ticket)), (b, None), "the same place, another value");
