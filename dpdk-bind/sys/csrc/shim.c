@@ -39,9 +39,28 @@ uint16_t dpdk_sys_tx_prepare(uint16_t port, uint16_t queue, struct rte_mbuf **mb
 	return rte_eth_tx_prepare(port, queue, mbufs, n);
 }
 
-struct rte_mbuf *dpdk_sys_mbuf_alloc(struct rte_mempool *pool)
+/* Everything but the common case of the two functions below, kept out of their way. */
+static __rte_noinline struct rte_mbuf *alloc_uncached(struct rte_mempool *pool)
 {
 	return rte_pktmbuf_alloc(pool);
+}
+
+static __rte_noinline void free_uncached(struct rte_mbuf *m)
+{
+	rte_pktmbuf_free(m);
+}
+
+/* rte_pktmbuf_alloc() where this core's cache has a buffer. */
+struct rte_mbuf *dpdk_sys_mbuf_alloc(struct rte_mempool *pool)
+{
+	struct rte_mempool_cache *cache = rte_mempool_default_cache(pool, rte_lcore_id());
+	struct rte_mbuf *m;
+
+	if (unlikely(cache == NULL || cache->len == 0))
+		return alloc_uncached(pool);
+	m = cache->objs[--cache->len];
+	rte_pktmbuf_reset(m);
+	return m;
 }
 
 int dpdk_sys_mbuf_alloc_bulk(struct rte_mempool *pool, struct rte_mbuf **mbufs, unsigned int n)
@@ -49,14 +68,22 @@ int dpdk_sys_mbuf_alloc_bulk(struct rte_mempool *pool, struct rte_mbuf **mbufs, 
 	return rte_pktmbuf_alloc_bulk(pool, mbufs, n);
 }
 
+/* rte_pktmbuf_free() of one buffer of its own that nobody shares, where this core's cache has room. */
 void dpdk_sys_mbuf_free(struct rte_mbuf *m)
 {
-	rte_pktmbuf_free(m);
+	struct rte_mempool_cache *cache;
+
+	if (unlikely(m->nb_segs != 1 || m->next != NULL || !RTE_MBUF_DIRECT(m) || rte_mbuf_refcnt_read(m) != 1))
+		return free_uncached(m);
+	cache = rte_mempool_default_cache(m->pool, rte_lcore_id());
+	if (unlikely(cache == NULL || cache->len >= cache->flushthresh))
+		return free_uncached(m);
+	cache->objs[cache->len++] = m;
 }
 
 struct rte_mbuf *dpdk_sys_mbuf_share(struct rte_mempool *pool, struct rte_mbuf *m, uint16_t offset, uint16_t len)
 {
-	struct rte_mbuf *mi = rte_pktmbuf_alloc(pool);
+	struct rte_mbuf *mi = dpdk_sys_mbuf_alloc(pool);
 
 	if (mi == NULL)
 		return NULL;
