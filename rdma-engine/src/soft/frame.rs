@@ -27,6 +27,6 @@ pub(crate) fn build<P: Pool, H: ExtendedHeaders>(
     let written = template.write_headers(headers, len, id, bth.with_migrated(true), extended);
     put(payload);
     let seal = if icrc { written.seal([&*payload]) } else { Tail::new(pad, [0; 4]) };
-    tail.copy_from_slice(seal.as_bytes());
+    seal.write(tail);
     Some(buf)
 }

@@ -75,29 +75,45 @@ pub struct HeaderTemplate {
     lower: Lower,
 }
 
-/// Headers that were written, and the ICRC so far.
+/// Headers that were written. Their ICRC is computed when the frame is sealed: some links do without.
 #[derive(Clone, Copy, Debug)]
-pub struct Written {
+pub struct Written<'h, H> {
     /// Where in the headroom the frame begins.
     pub start: usize,
-    icrc: IcrcBuilder,
+    lower: &'h Lower,
+    ip_id: u16,
+    udp_len: u16,
+    bth: Bth,
+    extended: &'h H,
 }
 
-impl Written {
+impl<H: ExtendedHeaders> Written<'_, H> {
     /// The pad and ICRC of the frame, whose payload lies in `payload`.
     #[inline]
-    pub fn seal<'p>(mut self, payload: impl IntoIterator<Item = &'p [u8]>) -> Tail {
-        let mut payload_len = 0;
-        for piece in payload {
-            self.icrc.update(piece);
-            payload_len += piece.len();
-        }
-        let pad = Bth::pad_for(payload_len);
-        if pad != 0 {
-            self.icrc.update(&[0; 3][..usize::from(pad)]);
-        }
-        Tail::new(pad, self.icrc.finish())
+    pub fn seal<'p>(&self, payload: impl IntoIterator<Item = &'p [u8]>) -> Tail {
+        let mut icrc = match self.lower {
+            Lower::V4 { icrc, .. } => icrc.with(Lower4::total_len(self.udp_len), self.ip_id, self.udp_len),
+            Lower::V6 { icrc, .. } => icrc.with(self.udp_len),
+        };
+        icrc.update_bth(self.bth);
+        icrc.update_header(self.extended.as_bytes());
+        tail_of(icrc, payload)
     }
+}
+
+/// The pad and ICRC behind `payload`, from the state of the ICRC in front of it.
+#[inline]
+fn tail_of<'p>(mut icrc: IcrcBuilder, payload: impl IntoIterator<Item = &'p [u8]>) -> Tail {
+    let mut payload_len = 0;
+    for piece in payload {
+        icrc.update(piece);
+        payload_len += piece.len();
+    }
+    let pad = Bth::pad_for(payload_len);
+    if pad != 0 {
+        icrc.update(&[0; 3][..usize::from(pad)]);
+    }
+    Tail::new(pad, icrc.finish())
 }
 
 /// Pad and ICRC: the 4 to 7 bytes after a payload.
@@ -119,6 +135,20 @@ impl Tail {
     #[inline]
     pub fn as_bytes(&self) -> &[u8] {
         self.bytes.get(3 - usize::from(self.pad)..).unwrap_or_default()
+    }
+
+    /// Writes the bytes that follow the payload to `room`, which is exactly theirs.
+    ///
+    /// # Panics
+    /// If it is not.
+    #[inline]
+    pub fn write(&self, room: &mut [u8]) {
+        assert!(room.len() == usize::from(self.pad) + icrc::LEN, "a tail of another length");
+        let Some((pad, icrc)) = room.split_last_chunk_mut::<{ icrc::LEN }>() else { return };
+        icrc.copy_from_slice(&self.bytes[3..]);
+        if !pad.is_empty() {
+            pad.fill(0);
+        }
     }
 }
 
@@ -187,14 +217,14 @@ impl HeaderTemplate {
     /// # Panics
     /// If `headroom` is shorter than [`HeaderTemplate::headroom`], or the packet longer than IP allows.
     #[inline(always)]
-    pub fn write_headers<H: ExtendedHeaders>(
-        &self,
+    pub fn write_headers<'h, H: ExtendedHeaders>(
+        &'h self,
         headroom: &mut [u8],
         payload_len: usize,
         ip_id: u16,
         bth: Bth,
-        extended: &H,
-    ) -> Written {
+        extended: &'h H,
+    ) -> Written<'h, H> {
         debug_assert!(bth.opcode.info().headers == H::SET, "{:?} has other headers", bth.opcode);
         let bth = bth.with_pad_for(payload_len);
         let udp_len = size_of::<UdpHeader>()
@@ -208,18 +238,13 @@ impl HeaderTemplate {
 
         let start = headroom.len() - self.headroom::<H>();
         let out = write_link(&mut headroom[start..], &self.link, self.link_len);
-        let (out, mut icrc) = match &self.lower {
-            Lower::V4 { headers, checksum, icrc } => {
-                let headers = headers.with(*checksum, ip_id, udp_len);
-                (put(out, headers), icrc.with(headers.ip.total_len.get(), ip_id, udp_len))
-            }
-            Lower::V6 { headers, icrc } => (put(out, headers.with(udp_len)), icrc.with(udp_len)),
+        let out = match &self.lower {
+            Lower::V4 { headers, checksum, .. } => put(out, headers.with(*checksum, ip_id, udp_len)),
+            Lower::V6 { headers, .. } => put(out, headers.with(udp_len)),
         };
         let out = put(out, bth);
-        icrc.update_bth(bth);
         out[..size_of::<H>()].copy_from_slice(extended.as_bytes());
-        icrc.update_header(extended.as_bytes());
-        Written { start, icrc }
+        Written { start, lower: &self.lower, ip_id, udp_len, bth, extended }
     }
 
     /// The pad and ICRC of a frame whose headers lie in `headers`, from the Ethernet header on. Where they
@@ -231,7 +256,7 @@ impl HeaderTemplate {
             Lower::V4 { .. } => IcrcBuilder::ipv4(packet),
             Lower::V6 { .. } => IcrcBuilder::ipv6(packet),
         };
-        Written { start: 0, icrc }.seal(payload)
+        tail_of(icrc, payload)
     }
 
     /// Makes a frame around a payload that lies at `payload` of `buffer`: headers before it, pad and ICRC
@@ -253,9 +278,9 @@ impl HeaderTemplate {
         let written = self.write_headers(headroom, payload_len, ip_id, bth, extended);
         let (payload, tailroom) = rest.split_at_mut(payload_len);
         let tail = written.seal([&*payload]);
-        let tail = tail.as_bytes();
-        tailroom[..tail.len()].copy_from_slice(tail);
-        written.start..headroom.len() + payload_len + tail.len()
+        let tail_len = tail.as_bytes().len();
+        tail.write(&mut tailroom[..tail_len]);
+        written.start..headroom.len() + payload_len + tail_len
     }
 
     /// Writes a whole frame at the start of `out`, copying `payload`. Returns its length.
@@ -347,8 +372,13 @@ fn udp(route: &Route) -> UdpHeader {
 
 impl Lower4 {
     #[inline(always)]
+    const fn total_len(udp_len: u16) -> u16 {
+        udp_len + size_of::<Ipv4Header>() as u16
+    }
+
+    #[inline(always)]
     fn with(&self, checksum: u32, id: u16, udp_len: u16) -> Self {
-        let total_len = udp_len + size_of::<Ipv4Header>() as u16;
+        let total_len = Self::total_len(udp_len);
         let sum = checksum + u32::from(total_len) + u32::from(id);
         let sum = (sum & 0xFFFF) + (sum >> 16);
         let sum = (sum & 0xFFFF) + (sum >> 16);

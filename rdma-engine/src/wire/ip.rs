@@ -93,13 +93,19 @@ impl Ipv4Header {
     /// True if the header checksum is right.
     #[inline]
     pub fn checksum_ok(&self) -> bool {
-        InternetChecksum::new().with(self.as_bytes()).finish() == 0
+        self.sum().finish() == 0
     }
 
     /// Computes and stores the header checksum.
     pub fn set_checksum(&mut self) {
         self.checksum = U16::ZERO;
-        self.checksum = InternetChecksum::new().with(self.as_bytes()).finish().into();
+        self.checksum = self.sum().finish().into();
+    }
+
+    /// The sum of its bytes.
+    #[inline]
+    fn sum(&self) -> InternetChecksum {
+        InternetChecksum::new().with_header::<{ size_of::<Self>() }>(zerocopy::transmute_ref!(self))
     }
 
     /// The pseudo header of UDP and TCP checksums for `len` bytes of `protocol`.

@@ -41,25 +41,26 @@ impl<'a> Link<'a> {
     #[inline(always)]
     pub fn parse(frame: &'a [u8]) -> Result<Self, WireError> {
         let ethernet: &EthernetHeader = header_at(frame, 0)?;
-        let ethertype = ethernet.ethertype.get();
-        let link = Link { ethernet, vlans: Vlans::NONE, ethertype, l3: size_of::<EthernetHeader>() };
-        match ethertype {
-            ethertype::IPV4 | ethertype::IPV6 => Ok(link),
-            _ => link.with_tags(frame),
-        }
+        let (vlans, ethertype, l3) = match ethernet.ethertype.get() {
+            ip @ (ethertype::IPV4 | ethertype::IPV6) => (Vlans::NONE, ip, size_of::<EthernetHeader>()),
+            other => tags(frame, other)?,
+        };
+        Ok(Link { ethernet, vlans, ethertype, l3 })
     }
+}
 
-    fn with_tags(mut self, frame: &'a [u8]) -> Result<Self, WireError> {
-        while matches!(self.ethertype, ethertype::VLAN | ethertype::QINQ) {
-            let tag: &VlanTag = header_at(frame, self.l3)?;
-            if !self.vlans.push(self.ethertype, tag.tci.get()) {
-                return Err(WireError::VlanDepth);
-            }
-            self.ethertype = tag.ethertype.get();
-            self.l3 += size_of::<VlanTag>();
+/// The tags of a frame whose Ethernet header says `ethertype`, what follows the last one, and where.
+fn tags(frame: &[u8], mut ethertype: u16) -> Result<(Vlans, u16, usize), WireError> {
+    let (mut vlans, mut l3) = (Vlans::NONE, size_of::<EthernetHeader>());
+    while matches!(ethertype, ethertype::VLAN | ethertype::QINQ) {
+        let tag: &VlanTag = header_at(frame, l3)?;
+        if !vlans.push(ethertype, tag.tci.get()) {
+            return Err(WireError::VlanDepth);
         }
-        Ok(self)
+        ethertype = tag.ethertype.get();
+        l3 += size_of::<VlanTag>();
     }
+    Ok((vlans, ethertype, l3))
 }
 
 /// The header that carries the addresses.
