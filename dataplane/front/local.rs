@@ -9,12 +9,20 @@ use rdma_engine::wire::{
     EthernetHeader, InternetChecksum, Ipv4Header, Ipv6Header, Mac, UdpHeader, VlanTag, ethertype, ip_protocol,
 };
 use std::net::IpAddr;
-use zerocopy::IntoBytes;
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 /// Most bytes of headers: Ethernet, VLAN tag, IPv6, UDP, frame header.
 pub(super) const MAX_HEADERS: usize = 14 + 4 + 40 + 8 + HEADER_BYTES;
 /// Hops that a reply may take.
 const HOPS: u8 = 64;
+
+/// What is above IP in front of the text.
+#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C)]
+struct Upper {
+    udp: UdpHeader,
+    frame: FrameHeader,
+}
 
 /// One of our addresses.
 #[derive(Clone, Debug)]
@@ -148,55 +156,53 @@ impl Local {
         text: InternetChecksum,
     ) {
         out.copy_from_slice(&self.headers);
-        out[..6].copy_from_slice(&peer.mac.0);
-        let udp_len = (size_of::<UdpHeader>() + HEADER_BYTES + text_len) as u16;
-        self.write_ip(&mut out[self.l3..self.l4], peer.remote, udp_len);
-        let out = &mut out[self.l4..];
-        let pseudo = self.pseudo_header(peer.remote, udp_len);
-        let checksum = if self.offload.udp {
-            pseudo.sum()
-        } else if peer.checksum || peer.remote.is_ipv6() {
-            self.sum_udp(peer, header, pseudo, udp_len, text)
-        } else {
-            0
+        let (lower, upper) = out.split_at_mut(self.l4);
+        let (Ok((ethernet, _)), Ok(upper)) =
+            (EthernetHeader::mut_from_prefix(&mut *lower), Upper::mut_from_bytes(upper))
+        else {
+            unreachable!("the headers are whole")
         };
-        out[2..4].copy_from_slice(&peer.port.to_be_bytes());
-        out[4..6].copy_from_slice(&udp_len.to_be_bytes());
-        out[6..8].copy_from_slice(&checksum.to_be_bytes());
-        out[8..16].copy_from_slice(header.as_bytes());
+        ethernet.destination = peer.mac;
+        let udp_len = (size_of::<Upper>() + text_len) as u16;
+        self.write_ip(&mut lower[self.l3..], peer.remote, udp_len);
+        upper.udp.destination_port = peer.port.into();
+        upper.udp.len = udp_len.into();
+        upper.frame = *header;
+        if self.offload.udp {
+            upper.udp.checksum = self.pseudo_header(peer.remote, udp_len).sum().into();
+        } else if peer.checksum || peer.remote.is_ipv6() {
+            let pseudo = self.pseudo_header(peer.remote, udp_len);
+            upper.udp.checksum = upper.sum(pseudo, text).into();
+        }
     }
 
     #[inline]
     fn write_ip(&self, out: &mut [u8], remote: IpAddr, udp_len: u16) {
         match remote {
             IpAddr::V4(to) => {
-                let total = udp_len + size_of::<Ipv4Header>() as u16;
-                out[2..4].copy_from_slice(&total.to_be_bytes());
-                out[16..20].copy_from_slice(&to.octets());
+                let Ok(ip) = Ipv4Header::mut_from_bytes(out) else { unreachable!("the header is whole") };
+                ip.total_len = (udp_len + size_of::<Ipv4Header>() as u16).into();
+                ip.destination = to.octets();
                 if !self.offload.ip {
-                    let sum = self.ip_sum.with_word(total).with(&to.octets()).finish();
-                    out[10..12].copy_from_slice(&sum.to_be_bytes());
+                    let sum = self.ip_sum.with_word(ip.total_len.get()).with_header(&ip.destination);
+                    ip.checksum = sum.finish().into();
                 }
             }
             IpAddr::V6(to) => {
-                out[4..6].copy_from_slice(&udp_len.to_be_bytes());
-                out[24..40].copy_from_slice(&to.octets());
+                let Ok(ip) = Ipv6Header::mut_from_bytes(out) else { unreachable!("the header is whole") };
+                ip.payload_len = udp_len.into();
+                ip.destination = to.octets();
             }
         }
     }
+}
 
+impl Upper {
+    /// The checksum, which is 0 as yet, of a datagram with the sums of its pseudo header and its text.
     #[inline]
-    fn sum_udp(
-        &self,
-        peer: &Peer,
-        header: &FrameHeader,
-        pseudo: InternetChecksum,
-        udp_len: u16,
-        text: InternetChecksum,
-    ) -> u16 {
-        let ports = &self.headers[self.l4..self.l4 + 2];
-        let sum = pseudo.with(ports).with_word(peer.port).with_word(udp_len);
-        match sum.with(header.as_bytes()).with_sum(text).finish() {
+    fn sum(&self, pseudo: InternetChecksum, text: InternetChecksum) -> u16 {
+        let sum = pseudo.with_header::<{ size_of::<Self>() }>(zerocopy::transmute_ref!(self));
+        match sum.with_sum(text).finish() {
             0 => 0xFFFF,
             sum => sum,
         }
@@ -207,8 +213,8 @@ impl Local {
 #[inline]
 fn sum_address(address: IpAddr) -> InternetChecksum {
     match address {
-        IpAddr::V4(ip) => InternetChecksum::new().with(&ip.octets()),
-        IpAddr::V6(ip) => InternetChecksum::new().with(&ip.octets()),
+        IpAddr::V4(ip) => InternetChecksum::new().with_header(&ip.octets()),
+        IpAddr::V6(ip) => InternetChecksum::new().with_header(&ip.octets()),
     }
 }
 

@@ -4,7 +4,7 @@ use super::FrontDrop;
 use super::local::Local;
 use crate::host::header;
 use rdma_engine::wire::{
-    InternetChecksum, Ipv4Header, Ipv6FragmentHeader, Ipv6Header, Link, Mac, ethertype, ip_protocol,
+    EthernetHeader, InternetChecksum, Ipv4Header, Ipv6FragmentHeader, Ipv6Header, Mac, ip_protocol,
 };
 use std::net::IpAddr;
 
@@ -22,7 +22,7 @@ pub(super) struct Path {
     pub(super) remote: IpAddr,
 }
 
-/// Where a fragment belongs.
+/// Which part of its packet one holds.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Fragment {
     /// The same in all fragments of a packet.
@@ -33,6 +33,17 @@ pub(super) struct Fragment {
     pub(super) more: bool,
 }
 
+impl Fragment {
+    /// A packet that was never cut.
+    const WHOLE: Fragment = Fragment { id: 0, offset: 0, more: false };
+
+    /// True for all of a packet, also for a fragment that is (RFC 6946).
+    #[inline]
+    pub(super) fn is_whole(&self) -> bool {
+        self.offset == 0 && !self.more
+    }
+}
+
 /// A UDP packet to one of our addresses, or a fragment of one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Packet {
@@ -41,26 +52,16 @@ pub(super) struct Packet {
     pub(super) l4: usize,
     /// Where the packet ends; padding of the frame lies beyond.
     pub(super) end: usize,
-    /// `None` for a whole packet.
-    pub(super) fragment: Option<Fragment>,
+    pub(super) fragment: Fragment,
 }
 
-/// What a frame holds.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Contents {
-    /// ARP, neighbour discovery or ICMP: for the host side, if it is for us.
-    Host,
-    /// UDP to one of our addresses.
-    Udp(Packet),
-}
-
-/// A frame to us, read up to its Ethernet headers.
+/// An IP frame, read up to its Ethernet headers.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Reader<'a> {
     /// The frame.
     pub(super) bytes: &'a [u8],
-    /// Its Ethernet headers.
-    pub(super) link: Link<'a>,
+    /// Where its IP header begins.
+    pub(super) l3: usize,
     /// Our MAC address.
     pub(super) mac: Mac,
     /// Our addresses.
@@ -69,38 +70,32 @@ pub(super) struct Reader<'a> {
     pub(super) ip_checked: bool,
 }
 
+/// One function for each version, as what is known of addresses makes code short. Both give nothing where the packet is
+/// for the host side.
 impl Reader<'_> {
-    /// What the frame holds.
-    #[inline]
-    pub(super) fn contents(&self) -> Result<Contents, FrontDrop> {
-        match self.link.ethertype {
-            ethertype::IPV4 => self.ipv4(),
-            ethertype::IPV6 => self.ipv6(),
-            ethertype::ARP => Ok(Contents::Host),
-            _ => Err(FrontDrop::NotIp),
-        }
-    }
-
     /// The path, if the frame is addressed to us and nobody else.
-    #[inline]
+    #[inline(always)]
     fn path(&self, local: IpAddr, remote: IpAddr) -> Result<Path, FrontDrop> {
-        let found = self.locals.iter().position(|own| own.takes(local));
-        let local =
-            found.filter(|_| self.link.ethernet.destination == self.mac).ok_or(FrontDrop::NotForUs)?;
-        let mac = self.link.ethernet.source;
-        if mac.is_multicast() {
-            Err(FrontDrop::Source)
-        } else {
-            Ok(Path { mac, local: local as u16, remote })
+        let ethernet = header::<EthernetHeader>(self.bytes, 0).ok_or(FrontDrop::Runt)?;
+        if ethernet.destination != self.mac {
+            return Err(FrontDrop::NotForUs);
         }
+        for (index, own) in (0..).zip(self.locals) {
+            if own.takes(local) {
+                let mac = ethernet.source;
+                let path = Path { mac, local: index, remote };
+                return if mac.is_multicast() { Err(FrontDrop::Source) } else { Ok(path) };
+            }
+        }
+        Err(FrontDrop::NotForUs)
     }
 
-    #[inline]
-    fn ipv4(&self) -> Result<Contents, FrontDrop> {
-        let (bytes, l3) = (self.bytes, self.link.l3);
+    #[inline(always)]
+    pub(super) fn ipv4(&self) -> Result<Option<Packet>, FrontDrop> {
+        let (bytes, l3) = (self.bytes, self.l3);
         let ip = header::<Ipv4Header>(bytes, l3).ok_or(FrontDrop::Runt)?;
         if ip.protocol == ip_protocol::ICMP && !ip.is_fragment() {
-            return Ok(Contents::Host);
+            return Ok(None);
         }
         let path = self.path(ip.destination_addr().into(), ip.source_addr().into())?;
         let (l4, end) = (l3 + usize::from(ip.version_ihl & 0xF) * 4, l3 + usize::from(ip.total_len.get()));
@@ -110,28 +105,29 @@ impl Reader<'_> {
         if end > bytes.len() {
             return Err(FrontDrop::Runt);
         }
-        if !self.ip_checked && InternetChecksum::new().with(&bytes[l3..l4]).finish() != 0 {
+        if ip.version_ihl != Ipv4Header::VERSION_IHL {
+            check_v4_options(&bytes[l3..l4], self.ip_checked)?;
+        } else if !self.ip_checked && !ip.checksum_ok() {
             return Err(FrontDrop::IpChecksum);
         }
-        check_v4_options(&bytes[l3 + size_of::<Ipv4Header>()..l4])?;
         if ip.protocol != ip_protocol::UDP {
             return Err(FrontDrop::NotUdp);
         }
         let word = ip.flags_fragment.get();
-        let fragment = ip.is_fragment().then(|| Fragment {
+        let fragment = Fragment {
             id: ip.id.get().into(),
             offset: usize::from(word & 0x1FFF) * 8,
             more: word & Ipv4Header::MORE_FRAGMENTS != 0,
-        });
-        Ok(Contents::Udp(Packet { path, l4, end, fragment }))
+        };
+        Ok(Some(Packet { path, l4, end, fragment }))
     }
 
-    #[inline]
-    fn ipv6(&self) -> Result<Contents, FrontDrop> {
-        let (bytes, l3) = (self.bytes, self.link.l3);
+    #[inline(always)]
+    pub(super) fn ipv6(&self) -> Result<Option<Packet>, FrontDrop> {
+        let (bytes, l3) = (self.bytes, self.l3);
         let ip = header::<Ipv6Header>(bytes, l3).ok_or(FrontDrop::Runt)?;
         if ip.next_header == ip_protocol::ICMPV6 {
-            return Ok(Contents::Host);
+            return Ok(None);
         }
         let path = self.path(ip.destination_addr().into(), ip.source_addr().into())?;
         let l4 = l3 + size_of::<Ipv6Header>();
@@ -143,19 +139,24 @@ impl Reader<'_> {
             return Err(FrontDrop::Runt);
         }
         let (l4, fragment) = match ip.next_header {
-            ip_protocol::UDP => (l4, None),
+            ip_protocol::UDP => (l4, Fragment::WHOLE),
             first => skip_extensions(&bytes[..end], l4, first)?,
         };
-        Ok(Contents::Udp(Packet { path, l4, end, fragment }))
+        Ok(Some(Packet { path, l4, end, fragment }))
     }
 }
 
-/// Options that may be ignored are; those that want the packet to take a way of the sender's choice are not served.
-#[inline]
-fn check_v4_options(mut options: &[u8]) -> Result<(), FrontDrop> {
+/// The checksum of an IPv4 header with options, and these: those that may be ignored are; those that want the packet to
+/// take a way of the sender's choice are not served.
+#[cold]
+fn check_v4_options(header: &[u8], ip_checked: bool) -> Result<(), FrontDrop> {
     const END: u8 = 0;
     const NO_OPERATION: u8 = 1;
     const SOURCE_ROUTES: [u8; 2] = [131, 137];
+    if !ip_checked && InternetChecksum::new().with(header).finish() != 0 {
+        return Err(FrontDrop::IpChecksum);
+    }
+    let mut options = &header[size_of::<Ipv4Header>()..];
     while let Some(&kind) = options.first() {
         if kind == END {
             break;
@@ -172,14 +173,10 @@ fn check_v4_options(mut options: &[u8]) -> Result<(), FrontDrop> {
 
 /// Where UDP, or a fragment of it, begins behind extension headers; the first of them is `kind` at `at`.
 #[cold]
-fn skip_extensions(
-    bytes: &[u8],
-    mut at: usize,
-    mut kind: u8,
-) -> Result<(usize, Option<Fragment>), FrontDrop> {
+fn skip_extensions(bytes: &[u8], mut at: usize, mut kind: u8) -> Result<(usize, Fragment), FrontDrop> {
     for count in 0..MAX_EXTENSIONS {
         match kind {
-            ip_protocol::UDP => return Ok((at, None)),
+            ip_protocol::UDP => return Ok((at, Fragment::WHOLE)),
             ip_protocol::IPV6_FRAGMENT => {
                 let fragment = header::<Ipv6FragmentHeader>(bytes, at).ok_or(FrontDrop::Runt)?;
                 at += size_of::<Ipv6FragmentHeader>();
@@ -192,7 +189,7 @@ fn skip_extensions(
                     return Err(FrontDrop::NotUdp);
                 }
                 let (offset, more) = (fragment.offset(), fragment.more());
-                return Ok((at, Some(Fragment { id: fragment.id.get(), offset, more })));
+                return Ok((at, Fragment { id: fragment.id.get(), offset, more }));
             }
             ip_protocol::HOP_BY_HOP if count > 0 => return Err(FrontDrop::IpOptions),
             ip_protocol::HOP_BY_HOP | ip_protocol::DESTINATION_OPTIONS | ip_protocol::IPV6_ROUTING => {
@@ -205,7 +202,7 @@ fn skip_extensions(
             _ => return Err(FrontDrop::NotUdp),
         }
     }
-    if kind == ip_protocol::UDP { Ok((at, None)) } else { Err(FrontDrop::IpOptions) }
+    if kind == ip_protocol::UDP { Ok((at, Fragment::WHOLE)) } else { Err(FrontDrop::IpOptions) }
 }
 
 /// Refuses routes that do not end here and options whose first bits say so to whoever does not know them.

@@ -1,6 +1,6 @@
 //! From a received frame to a request.
 
-use super::packet::{Contents, Packet, Path, Reader};
+use super::packet::{Packet, Path, Reader};
 use super::peer::Peer;
 use super::reassembly::Key;
 use super::{Front, FrontDrop, PortBuf};
@@ -10,7 +10,7 @@ use crate::memcached::{Command, KEY_BYTES_MAX, Limits, Parsed, Request, parse};
 use dpdk_bind::mbuf::Checksum;
 use rdma_engine::buf::{Pool, fill};
 use rdma_engine::types::Time;
-use rdma_engine::wire::{EthernetHeader, Link, UdpHeader};
+use rdma_engine::wire::{EthernetHeader, Link, UdpHeader, ethertype};
 use std::ops::Range;
 
 /// A request.
@@ -41,6 +41,13 @@ struct Place {
     end: usize,
     /// The port has checked the sum.
     checked: bool,
+}
+
+/// What the port says about the checksums of a frame.
+#[derive(Clone, Copy)]
+struct Verdicts {
+    ip: Checksum,
+    udp: Checksum,
 }
 
 /// A sum that the port has found right, or that needs none.
@@ -76,47 +83,78 @@ impl<B: PortBuf> Front<B> {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     fn read(
         &mut self,
         mut frame: B,
         frames: &impl Pool<Buf = B>,
         messages: &impl Pool<Buf = B>,
     ) -> Result<Option<Datagram<B>>, FrontDrop> {
-        let (ip, udp) = (frame.ip_checksum(), frame.udp_checksum());
+        let verdicts = Verdicts { ip: frame.ip_checksum(), udp: frame.udp_checksum() };
         if frame.segment_count() > 1 {
             frame = self.linear(frame, messages)?;
         }
-        match self.contents(frame.first(), ip)? {
-            Contents::Host => self.read_as_host(frame, frames).map(|()| None),
-            Contents::Udp(packet) => {
-                self.guard.check_source(packet.path.remote)?;
-                if packet.fragment.is_some() {
-                    return self.keep(&packet, &frame, messages);
-                }
-                if udp == Checksum::Bad {
-                    return Err(FrontDrop::UdpChecksum);
-                }
-                let place = Place { l4: packet.l4, end: packet.end, checked: is_checked(udp) };
-                self.request(packet.path, frame, place).map(Some)
-            }
-        }
-    }
-
-    #[inline]
-    fn contents(&self, bytes: &[u8], ip: Checksum) -> Result<Contents, FrontDrop> {
-        let link = Link::parse(bytes).map_err(|_| FrontDrop::Runt)?;
+        let link = Link::parse(frame.first()).map_err(|_| FrontDrop::Runt)?;
         if !self.host.is_our_vlan(&link) {
             return Err(FrontDrop::Vlan);
         }
-        let mac = self.host.settings().mac;
-        if link.ethernet.source == mac {
+        if link.ethernet.source == self.host.settings().mac {
             return Err(FrontDrop::Returned);
         }
-        if ip == Checksum::Bad {
+        if verdicts.ip == Checksum::Bad {
             return Err(FrontDrop::IpChecksum);
         }
-        Reader { bytes, link, mac, locals: &self.locals, ip_checked: is_checked(ip) }.contents()
+        let (ethertype, l3) = (link.ethertype, link.l3);
+        let packet = match ethertype {
+            ethertype::IPV4 => self.reader(&frame, l3, verdicts).ipv4()?,
+            ethertype::IPV6 => return self.read_v6(frame, l3, verdicts, frames, messages),
+            ethertype::ARP => None,
+            _ => return Err(FrontDrop::NotIp),
+        };
+        match packet {
+            Some(packet) => self.take(packet, frame, verdicts, messages),
+            None => self.read_as_host(frame, frames).map(|()| None),
+        }
+    }
+
+    fn read_v6(
+        &mut self,
+        frame: B,
+        l3: usize,
+        verdicts: Verdicts,
+        frames: &impl Pool<Buf = B>,
+        messages: &impl Pool<Buf = B>,
+    ) -> Result<Option<Datagram<B>>, FrontDrop> {
+        match self.reader(&frame, l3, verdicts).ipv6()? {
+            Some(packet) => self.take(packet, frame, verdicts, messages),
+            None => self.read_as_host(frame, frames).map(|()| None),
+        }
+    }
+
+    #[inline(always)]
+    fn reader<'f>(&'f self, frame: &'f B, l3: usize, verdicts: Verdicts) -> Reader<'f> {
+        let (mac, ip_checked) = (self.host.settings().mac, is_checked(verdicts.ip));
+        Reader { bytes: frame.first(), l3, mac, locals: &self.locals, ip_checked }
+    }
+
+    /// The request in a packet, or the one that it was the last missing piece of.
+    #[inline(always)]
+    fn take(
+        &mut self,
+        packet: Packet,
+        frame: B,
+        verdicts: Verdicts,
+        messages: &impl Pool<Buf = B>,
+    ) -> Result<Option<Datagram<B>>, FrontDrop> {
+        self.guard.check_source(packet.path.remote)?;
+        if !packet.fragment.is_whole() {
+            return self.keep(packet, &frame, messages);
+        }
+        if verdicts.udp == Checksum::Bad {
+            return Err(FrontDrop::UdpChecksum);
+        }
+        let place = Place { l4: packet.l4, end: packet.end, checked: is_checked(verdicts.udp) };
+        self.request(packet.path, frame, place).map(Some)
     }
 
     /// A frame for us alone in one segment.
@@ -163,12 +201,11 @@ impl<B: PortBuf> Front<B> {
     #[cold]
     fn keep(
         &mut self,
-        packet: &Packet,
+        packet: Packet,
         frame: &B,
         messages: &impl Pool<Buf = B>,
     ) -> Result<Option<Datagram<B>>, FrontDrop> {
-        let Packet { path, l4, end, fragment } = *packet;
-        let Some(fragment) = fragment else { return Ok(None) };
+        let Packet { path, l4, end, fragment } = packet;
         let key = Key { local: path.local, remote: path.remote, id: fragment.id };
         let bytes = frame.first().get(l4..end).ok_or(FrontDrop::Runt)?;
         let taken = self.reassembly.take(self.now, key, fragment, bytes, messages, &mut self.counters);
@@ -210,8 +247,15 @@ impl<B: PortBuf> Front<B> {
         Some(Datagram { peer, frame: start, text })
     }
 
-    /// The request in the UDP datagram at this place.
+    /// True if the checksum of this UDP datagram is right.
     #[inline]
+    fn is_sound(&self, path: Path, len: u16, datagram: &[u8]) -> bool {
+        let local = &self.locals[usize::from(path.local)];
+        local.pseudo_header(path.remote, len).with(datagram).finish() == 0
+    }
+
+    /// The request in the UDP datagram at this place.
+    #[inline(always)]
     fn request(&self, path: Path, frame: B, place: Place) -> Result<Datagram<B>, FrontDrop> {
         let Place { l4, end, checked } = place;
         let bytes = frame.first();
@@ -226,12 +270,10 @@ impl<B: PortBuf> Front<B> {
         }
         self.guard.check_port(head.source_port.get())?;
         if !checked {
-            let local = &self.locals[usize::from(path.local)];
-            let pseudo = local.pseudo_header(path.remote, head.len.get());
             match head.checksum.get() {
                 0 if path.remote.is_ipv6() => return Err(FrontDrop::NoUdpChecksum),
                 0 => {}
-                _ if pseudo.with(&bytes[l4..udp_end]).finish() == 0 => {}
+                _ if self.is_sound(path, head.len.get(), &bytes[l4..udp_end]) => {}
                 _ => return Err(FrontDrop::UdpChecksum),
             }
         }

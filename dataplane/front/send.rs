@@ -134,23 +134,21 @@ impl<B: PortBuf> Front<B> {
         if self.host.has_frame() || !self.answers.is_empty() {
             self.flush_host(frames, tx);
         }
+        let mut backlog = std::mem::take(&mut self.backlog);
         let mut starved = 0;
         while tx.room() > 0
-            && starved < self.backlog.len()
-            && let Some(mut reply) = self.backlog.pop_front()
+            && starved < backlog.len()
+            && let Some(reply) = backlog.front_mut()
         {
-            match self.serve(&mut reply, frames, slices, tx) {
-                Turn::Done => starved = 0,
-                Turn::Paused => {
-                    starved = 0;
-                    self.backlog.push_back(reply);
-                }
-                Turn::Starved => {
-                    starved += 1;
-                    self.backlog.push_back(reply);
-                }
+            let turn = self.serve(reply, frames, slices, tx);
+            starved = if turn == Turn::Starved { starved + 1 } else { 0 };
+            if turn == Turn::Done {
+                backlog.pop_front();
+            } else {
+                backlog.rotate_left(1);
             }
         }
+        self.backlog = backlog;
         self.counters.starved += u64::from(starved > 0);
     }
 

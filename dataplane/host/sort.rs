@@ -54,7 +54,7 @@ impl Host {
     pub fn sort(&self, frame: &[u8]) -> Sort {
         let Ok(link) = Link::parse(frame) else { return Sort::Other };
         if !self.is_our_vlan(&link) {
-            self.note_other_vlan(&link, frame);
+            self.note_other_vlan(link, frame);
             return Sort::Other;
         }
         if link.ethernet.source == self.settings.mac {
@@ -64,7 +64,7 @@ impl Host {
     }
 
     /// Whose a frame is but for its VLAN.
-    #[inline]
+    #[inline(always)]
     fn sort_in_vlan(&self, link: &Link<'_>, frame: &[u8]) -> Sort {
         let to_us = link.ethernet.destination == self.settings.mac;
         match link.ethertype {
@@ -93,8 +93,8 @@ impl Host {
 
     /// Remembers that a frame which is ours but for its VLAN came in.
     #[cold]
-    fn note_other_vlan(&self, link: &Link<'_>, frame: &[u8]) {
-        if matches!(self.sort_in_vlan(link, frame), Sort::Roce(_) | Sort::Host) {
+    fn note_other_vlan(&self, link: Link<'_>, frame: &[u8]) {
+        if matches!(self.sort_in_vlan(&link, frame), Sort::Roce(_) | Sort::Host) {
             let id = link.vlans.tags().first().map(|(_, tci)| tci & 0x0FFF);
             self.settings.other_vlan.note(id.filter(|id| *id != 0));
         }
