@@ -77,6 +77,7 @@ impl<P: Pool> SoftTransport<P> {
     }
 
     /// Takes over regions and paths that the control thread has made.
+    #[inline]
     pub(crate) fn refresh(&mut self) {
         self.shared.regions.refresh();
         let (paths, neighbours) = (&mut self.shared.paths, &self.shared.neighbours);

@@ -24,9 +24,16 @@ pub(crate) fn build<P: Pool, H: ExtendedHeaders>(
     let (payload, tail) = rest.split_at_mut(len);
     // Any identification will do, as nothing is fragmented; the PSN makes captures easier to read.
     let id = bth.psn.value() as u16;
-    let written = template.write_headers(headers, len, id, bth.with_migrated(true), extended);
-    put(payload);
-    let seal = if icrc { written.seal([&*payload]) } else { Tail::new(pad, [0; 4]) };
-    seal.write(tail);
+    let bth = bth.with_migrated(true);
+    // Two ways, for what the seal needs is kept on one of them only.
+    if icrc {
+        let written = template.write_headers(headers, len, id, bth, extended);
+        put(payload);
+        written.seal([&*payload]).write(tail);
+    } else {
+        template.write_headers(headers, len, id, bth, extended);
+        put(payload);
+        Tail::new(pad, [0; 4]).write(tail);
+    }
     Some(buf)
 }

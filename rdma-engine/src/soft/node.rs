@@ -39,12 +39,17 @@ impl PathTable {
     #[inline]
     pub(crate) fn copy_new(&self, copy: &mut Vec<Path>, prepare: impl Fn(&mut Path)) {
         if self.len.load(Ordering::Acquire) > copy.len() {
-            let paths = self.paths.lock().unwrap_or_else(PoisonError::into_inner);
-            for path in &paths[copy.len()..] {
-                let mut path = path.clone();
-                prepare(&mut path);
-                copy.push(path);
-            }
+            self.copy(copy, prepare);
+        }
+    }
+
+    #[cold]
+    fn copy(&self, copy: &mut Vec<Path>, prepare: impl Fn(&mut Path)) {
+        let paths = self.paths.lock().unwrap_or_else(PoisonError::into_inner);
+        for path in &paths[copy.len()..] {
+            let mut path = path.clone();
+            prepare(&mut path);
+            copy.push(path);
         }
     }
 }

@@ -123,7 +123,7 @@ impl<B: Buf> Qp<B> {
 /// Length and packets of a message of a connection, unless it is too long.
 #[inline]
 fn packets_of(kind: OpKind, len: u64, pmtu: u32) -> Result<(u32, u32), Refusal> {
-    let packets = len.div_ceil(pmtu.into()).max(1);
+    let packets = if len <= pmtu.into() { 1 } else { len.div_ceil(pmtu.into()) };
     let too_long = kind == OpKind::Read && packets > MAX_READ_PACKETS.into();
     if too_long || len > MAX_MESSAGE { Err(Refusal::TooLong) } else { Ok((len as u32, packets as u32)) }
 }

@@ -316,17 +316,14 @@ impl<B: Buf> Requester<B> {
         self.ring.entry(index).map(|wqe| Hole { index, packet: wqe.packets - 1, psn })
     }
 
-    /// The next packet that is to be sent again.
+    /// True if packets may have to be sent again: some are asked for, or the pass is not over.
     #[inline]
-    pub(super) fn next_hole(&mut self) -> Option<Hole> {
-        let s = self.selective.as_ref()?;
-        if !s.head_again && !s.tail_again && !s.at.psn.is_before(s.until) && s.until != self.una {
-            return None;
-        }
-        self.find_hole()
+    pub(super) fn may_have_hole(&self) -> bool {
+        self.selective.as_ref().is_some_and(|s| s.head_again || s.tail_again || s.at.psn.is_before(s.until))
     }
 
-    fn find_hole(&mut self) -> Option<Hole> {
+    /// The next packet that is to be sent again.
+    pub(super) fn next_hole(&mut self) -> Option<Hole> {
         let (una, next, high) = (self.una, self.next, self.high);
         let (head, tail) = (self.head()?, self.tail());
         let s = self.selective.as_mut()?;

@@ -102,7 +102,7 @@ impl<B: Buf> Qp<B> {
         now: Time,
         egress: &mut impl Egress<B>,
     ) -> Turn {
-        if self.requester.selective.is_some() && matches!(self.state, QpState::Rts | QpState::Sqd) {
+        if self.requester.may_have_hole() && matches!(self.state, QpState::Rts | QpState::Sqd) {
             match self.send_again(shared, now, egress) {
                 Turn::Idle => {}
                 other => return other,

@@ -85,7 +85,7 @@ impl<B: Buf> Qp<B> {
         let Some(reth) = packet.reth(frame.first()) else { return Err(Fault::INVALID) };
         let (addr, rkey, len) = (reth.addr.get(), reth.rkey(), reth.len.get());
         // Half of the PSNs is the past.
-        let packets = len.div_ceil(self.pmtu).max(1);
+        let packets = if len <= self.pmtu { 1 } else { len.div_ceil(self.pmtu) };
         if packet.len() != 0 || len > MAX_MESSAGE || packets >= 1 << 23 || !self.responder.may_ask() {
             return Err(Fault::INVALID);
         }
