@@ -75,6 +75,17 @@ impl Sending {
             self.progress = now;
             return false;
         }
+        self.transmit_some(tx, now, outbox, tally)
+    }
+
+    #[inline(never)]
+    fn transmit_some(
+        &mut self,
+        tx: &mut TxQueue,
+        now: Time,
+        outbox: &mut Outbox<Packet>,
+        tally: &mut Tally,
+    ) -> bool {
         let mut any = false;
         loop {
             for packet in outbox.drain(self.burst.room()) {
@@ -83,14 +94,13 @@ impl Sending {
             if self.burst.is_empty() {
                 break;
             }
-            let bytes: usize = self.burst.iter().map(dpdk_bind::Mbuf::len).sum();
+            let bytes = self.bytes();
             let n = tx.tx(&mut self.burst);
             if n == 0 {
                 break;
             }
             any = true;
-            let left: usize = self.burst.iter().map(dpdk_bind::Mbuf::len).sum();
-            self.kind.sent(tally, n, bytes - left);
+            self.kind.sent(tally, n, bytes - self.bytes());
             if !self.burst.is_empty() {
                 break;
             }
@@ -101,6 +111,12 @@ impl Sending {
             self.give_up(now, outbox, tally);
         }
         any
+    }
+
+    /// Bytes of the frames in the burst.
+    #[inline]
+    fn bytes(&self) -> usize {
+        self.burst.iter().map(dpdk_bind::Mbuf::len).sum()
     }
 
     /// Drops every frame that waits.
