@@ -33,7 +33,7 @@ impl Guard {
     }
 
     /// Whether a packet from `remote` may be answered at all.
-    #[inline]
+    #[inline(always)]
     pub(super) fn check_source(&self, remote: IpAddr) -> Result<(), FrontDrop> {
         let sound = match remote {
             IpAddr::V4(ip) => is_answerable(ip),

@@ -81,24 +81,49 @@ impl<B: PortBuf> Front<B> {
     /// Queues a reply: `body` is all of its text. Dropped and counted where the backlog is full. An empty one is none.
     #[inline]
     pub fn send(&mut self, peer: &Peer, body: B) {
+        if let Some(reply) = self.reply(peer, body) {
+            self.backlog.push_back(reply);
+        }
+    }
+
+    /// Sends a reply at once where no other one waits and `tx` has room, and queues it otherwise, or what is left of it.
+    /// The pools are those of [`flush`](Self::flush).
+    #[inline]
+    pub fn send_now(
+        &mut self,
+        peer: &Peer,
+        body: B,
+        frames: &impl Pool<Buf = B>,
+        slices: &impl Pool<Buf = B>,
+        tx: &mut impl Egress<B>,
+    ) {
+        let Some(mut reply) = self.reply(peer, body) else { return };
+        let waits = !self.backlog.is_empty();
+        if waits || self.serve(&mut reply, frames, slices, tx) != Turn::Done {
+            self.backlog.push_back(reply);
+        }
+    }
+
+    #[inline]
+    fn reply(&mut self, peer: &Peer, body: B) -> Option<Reply<B>> {
         if body.is_empty() {
-            return;
+            return None;
         }
         if self.room() == 0 {
-            return self.counters.drop(FrontDrop::BacklogFull);
+            self.counters.drop(FrontDrop::BacklogFull);
+            return None;
         }
         let text_bytes = self.locals[usize::from(peer.local)].text_bytes();
-        match Split::new(peer.request_id, body.len(), text_bytes + HEADER_BYTES) {
-            Some(split) => {
-                self.backlog.push_back(Reply { peer: *peer, split, rest: Some(body), since: self.now });
-            }
-            None => self.counters.drop(FrontDrop::ReplyTooLong),
-        }
+        let Some(split) = Split::new(peer.request_id, body.len(), text_bytes + HEADER_BYTES) else {
+            self.counters.drop(FrontDrop::ReplyTooLong);
+            return None;
+        };
+        Some(Reply { peer: *peer, split, rest: Some(body), since: self.now })
     }
 
     /// Queues a reply that says no more than that the request made no sense, as far as there are not too many of these:
     /// it might itself be taken for a request that makes no sense.
-    #[inline]
+    #[cold]
     pub fn send_error(&mut self, peer: &Peer, body: B) {
         if self.errors.take(self.now) {
             self.send(peer, body);
@@ -107,7 +132,7 @@ impl<B: PortBuf> Front<B> {
         }
     }
 
-    /// Replies that [`send`](Self::send) still takes.
+    /// Replies that are still taken.
     #[inline]
     pub fn room(&self) -> usize {
         self.backlog_max - self.backlog.len()
@@ -244,8 +269,11 @@ impl<B: PortBuf> Front<B> {
         match part {
             Ok((part, rest)) => {
                 (reply.rest, reply.split) = (rest, split);
-                self.counters.in_place += u64::from(part.how == How::InPlace);
-                self.counters.copied += u64::from(part.how == How::Copied);
+                match part.how {
+                    How::InPlace => self.counters.in_place += 1,
+                    How::Copied => self.counters.copied += 1,
+                    How::Chained => {}
+                }
                 finish(local, part, &reply.peer, &header)
             }
             Err((body, stop)) => {

@@ -311,6 +311,12 @@ impl Rig {
         out.frames
     }
 
+    fn send_now(&mut self, peer: &Peer, body: HeapBuf, room: usize) -> Vec<HeapBuf> {
+        let mut out = Out { room, ..Out::default() };
+        self.front.send_now(peer, body, &self.frames, &self.slices, &mut out);
+        out.frames
+    }
+
     fn drops(&self) -> Vec<(FrontDrop, u64)> {
         self.front.counters().all_drops().collect()
     }

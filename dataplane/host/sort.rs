@@ -50,7 +50,7 @@ pub enum Sort {
 
 impl Host {
     /// Whose `frame` is. It may be the first segment only, as long as that holds the headers.
-    #[inline]
+    #[inline(always)]
     pub fn sort(&self, frame: &[u8]) -> Sort {
         let Ok(link) = Link::parse(frame) else { return Sort::Other };
         if !self.is_our_vlan(&link) {

@@ -49,6 +49,32 @@ fn a_short_reply_is_sent_where_it_lies() {
 }
 
 #[test]
+fn a_reply_is_sent_at_once_unless_others_wait_or_there_is_no_room() {
+    let client = Client::v4();
+    let mut rig = Rig::new(settings());
+    let peer = rig.peer(&client);
+    assert_eq!(read(&client, &rig.send_now(&peer, Rig::buffer(&body(5)), 9), 1400), body(5));
+    // One that found no room, one that found it in part, and one that finds others waiting.
+    assert!(rig.send_now(&peer, Rig::buffer(&body(6)), 0).is_empty());
+    assert_eq!(read(&client, &rig.flush(9), 1400), body(6));
+    let mut frames = rig.send_now(&peer, Rig::buffer(&body(2000)), 1);
+    assert_eq!(frames.len(), 1);
+    assert!(rig.send_now(&peer, Rig::buffer(&body(7)), 9).is_empty());
+    let mut later = rig.flush(9);
+    let last = later.split_off(1);
+    frames.append(&mut later);
+    assert_eq!(read(&client, &frames, 1400), body(2000));
+    assert_eq!(read(&client, &last, 1400), body(7));
+    // An empty one is none, and those beyond the backlog are dropped.
+    assert!(rig.send_now(&peer, Rig::buffer(&[]), 9).is_empty());
+    (0..rig.front.room() + 1).for_each(|_| drop(rig.send_now(&peer, Rig::buffer(&body(1)), 0)));
+    assert_eq!(rig.drops(), [(FrontDrop::BacklogFull, 1)]);
+    assert_eq!(rig.front.counters().replies, 4);
+    drop((frames, last));
+    rig.end();
+}
+
+#[test]
 fn a_reply_that_cannot_grow_in_front_goes_behind_its_headers() {
     for client in [Client::v4(), Client::v6()] {
         for len in [9, 256, 257, 1200] {

@@ -167,7 +167,8 @@ impl<B: PortBuf> Gateway<B> {
             if reply.is_error {
                 self.front.send_error(&reply.client, reply.body);
             } else {
-                self.front.send(&reply.client, reply.body);
+                let (frames, slices) = (&ctx.pools.frames, &ctx.pools.slices);
+                self.front.send_now(&reply.client, reply.body, frames, slices, ctx.tx);
             }
         }
         if self.front.has_output() || ctx.now >= self.front.next_timer() {
