@@ -15,7 +15,7 @@ use crate::qp::{AddressVector, Change, QpState};
 use crate::transport::{Completions, Counters, Posted, Transport};
 use crate::types::{Psn, Qpn, Time};
 use crate::wire::Mac;
-use crate::wr::{QpId, RecvWr, Refusal, Refused, SendWr, SrqId, Status};
+use crate::wr::{Done, QpId, RecvWr, Refusal, Refused, SendWr, SrqId, Status};
 use std::collections::VecDeque;
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -292,10 +292,12 @@ impl<P: Pool + 'static> Transport for SoftTransport<P> {
     fn poll(&mut self, _now: Time, out: &mut Completions<P::Buf>) -> usize {
         let before = out.len();
         for cq in 0..self.shared.cqs.len() {
-            while !out.is_full() {
-                let Some(completion) = self.shared.cqs[cq].pop_front() else { break };
-                self.collect(completion.qp, &completion.done);
-                out.push(completion);
+            while !out.is_full()
+                && let Some(completion) = self.shared.cqs[cq].front()
+            {
+                let (qp, sent) = (completion.qp, matches!(completion.done, Done::Sent(_)));
+                out.extend(self.shared.cqs[cq].pop_front());
+                self.collect(qp, sent);
             }
         }
         out.len() - before
@@ -341,21 +343,18 @@ impl<P: Pool + 'static> Transport for SoftTransport<P> {
 }
 
 impl<P: Pool> SoftTransport<P> {
-    /// A completion leaves: its place in the queue is free again.
+    /// A completion leaves: its place in the send queue, or the receive queue, is free again.
     #[inline]
-    fn collect(&mut self, id: QpId, done: &crate::wr::Done) {
+    fn collect(&mut self, id: QpId, sent: bool) {
         // A queue pair is not detached before all of its completions have left.
         let Some((qp, shared)) = self.qp_and_shared(id) else { return };
-        match done {
-            crate::wr::Done::Sent(_) => {
-                shared.counters.sends_completed += 1;
-                qp.requester.collected();
-            }
-            crate::wr::Done::Received(_) => {
-                shared.counters.receives_completed += 1;
-                if let Some(srq) = qp.receives.collected() {
-                    shared.srqs[usize::from(srq.0)].collected();
-                }
+        if sent {
+            shared.counters.sends_completed += 1;
+            qp.requester.collected();
+        } else {
+            shared.counters.receives_completed += 1;
+            if let Some(srq) = qp.receives.collected() {
+                shared.srqs[usize::from(srq.0)].collected();
             }
         }
     }

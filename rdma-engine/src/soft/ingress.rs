@@ -133,12 +133,16 @@ fn admit<P: Pool>(
     if !pkeys_match(view.bth().pkey.get(), Bth::DEFAULT_PKEY) {
         return Err(DropReason::Pkey);
     }
-    let mut right = || match kind {
+    if shared.config.icrc && !is_sealed(qp, *view) { Err(DropReason::Icrc) } else { Ok(()) }
+}
+
+/// True if the ICRC is right. By value: a view that is pointed at has to lie in memory from the start.
+fn is_sealed<B>(qp: &mut Qp<B>, view: RoceFrame<'_>) -> bool {
+    match qp.spec.kind {
         QpType::Ud => view.icrc_ok(),
         // Its addresses are those of the path.
         _ => view.icrc_ok_of(&mut qp.peer_icrc),
-    };
-    if shared.config.icrc && !right() { Err(DropReason::Icrc) } else { Ok(()) }
+    }
 }
 
 impl<B: Buf> Qp<B> {

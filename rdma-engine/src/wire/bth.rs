@@ -100,6 +100,15 @@ impl Bth {
         (payload_len as u8).wrapping_neg() & 3
     }
 
+    /// The header as it lies on the wire. It is put together in words, as bytes that were taken apart are written apart.
+    #[inline(always)]
+    pub(super) fn to_wire(self) -> [u8; size_of::<Self>()] {
+        let word = |first: u8, rest: U24| u32::from(first) << 24 | rest.value();
+        let first = u32::from(self.opcode.0) << 24 | u32::from(self.flags) << 16 | u32::from(self.pkey.get());
+        let words = [first, word(self.congestion, self.dest_qpn), word(self.ack, self.psn)];
+        zerocopy::transmute!(words.map(u32::to_be_bytes))
+    }
+
     /// Solicited event.
     #[inline]
     pub const fn solicited(&self) -> bool {

@@ -242,7 +242,7 @@ impl HeaderTemplate {
             Lower::V4 { headers, checksum, .. } => put(out, headers.with(*checksum, ip_id, udp_len)),
             Lower::V6 { headers, .. } => put(out, headers.with(udp_len)),
         };
-        let out = put(out, bth);
+        let out = put(out, bth.to_wire());
         out[..size_of::<H>()].copy_from_slice(extended.as_bytes());
         Written { start, lower: &self.lower, ip_id, udp_len, bth, extended }
     }
