@@ -44,8 +44,13 @@ impl Guard {
                     && ip.to_ipv4_mapped().is_none()
             }
         };
-        if !sound || self.subnets.iter().any(|own| own.address == remote || is_broadcast(own, remote)) {
+        if !sound {
             return Err(FrontDrop::Source);
+        }
+        for own in &self.subnets {
+            if own.address == remote || is_broadcast(own, remote) {
+                return Err(FrontDrop::Source);
+            }
         }
         let allowed = self.allow.is_empty() || self.allow.iter().any(|block| block.contains(remote));
         if allowed { Ok(()) } else { Err(FrontDrop::NotAllowed) }
