@@ -24,6 +24,8 @@ const STALL_NS: u64 = 200_000_000;
 pub(super) struct Stalled<B> {
     pub(super) seat: usize,
     call: u32,
+    /// The membership that it was meant for, and that was served when it came.
+    generation: u64,
     /// The message.
     buf: B,
     /// When it came.
@@ -111,7 +113,10 @@ impl<B: Buf> MemoryNode<B> {
             Some(CallKind::Operation) if header.generation.get() != self.writer.generation() => {
                 self.answer_generation(ctx, at, call, header.generation.get());
             }
-            Some(CallKind::Operation) => self.operate(ctx, Stalled { seat: at, call, buf, since: ctx.now }),
+            Some(CallKind::Operation) => {
+                let generation = header.generation.get();
+                self.operate(ctx, Stalled { seat: at, call, generation, buf, since: ctx.now });
+            }
             Some(CallKind::Report) => self.reported(ctx, at, call, &buf),
             Some(CallKind::Join) => self.join(ctx, at, &header, &buf),
             None => self.answer_plain(ctx, at, call, AnswerKind::Malformed),
@@ -148,7 +153,8 @@ impl<B: Buf> MemoryNode<B> {
         self.stalled.push_back(call);
     }
 
-    /// Goes on with calls that wait, in their order.
+    /// Goes on with calls that wait, in their order. One that another membership has overtaken is refused as if it came now:
+    /// its key may be another node's, which has answered for it since.
     pub(super) fn try_stalled<T, P>(&mut self, ctx: &mut Context<'_, T, P>) -> bool
     where
         T: Transport<Buf = B>,
@@ -156,6 +162,11 @@ impl<B: Buf> MemoryNode<B> {
     {
         let mut any = false;
         while let Some(call) = self.stalled.pop_front() {
+            if call.generation != self.writer.generation() {
+                self.answer_generation(ctx, call.seat, call.call, call.generation);
+                any = true;
+                continue;
+            }
             let late = ctx.now.since_ns(call.since) >= STALL_NS;
             match self.try_operation(ctx, &call, late) {
                 Tried::Answered(answer) => {

@@ -210,6 +210,52 @@ fn a_gateway_says_once_that_a_node_serves_another_list() {
     c.close();
 }
 
+/// A value that few items of leave places of their class for.
+fn large(mark: char) -> String {
+    mark.to_string().repeat(3000)
+}
+
+/// Stores keys that the first of two nodes has and would give to a second one, until a SET waits for a place. Its key.
+fn stall_a_set(c: &mut Cluster, gateway: usize, mark: char) -> String {
+    let moves = |key: &String| members(2, 0..2).owner(&Owners::default(), key.as_bytes()) == 1;
+    for (n, key) in (0..).map(|n| format!("k{n}")).filter(moves).take(3000).enumerate() {
+        let stalled = c.node_count(Counter::KvStalled);
+        c.ask(gateway, n as u32, format!("set {key} 0 0 3000\r\n{}\r\n", large(mark)).as_bytes());
+        let waits = |c: &Cluster| c.node_count(Counter::KvStalled) > stalled;
+        assert!(c.until(|c| !c.gateways[gateway].replies.is_empty() || waits(c)));
+        match c.gateways[gateway].replies.pop_front() {
+            Some((_, reply)) => assert_eq!(reply, b"STORED\r\n"),
+            None => return key,
+        }
+    }
+    panic!("nothing waits");
+}
+
+#[test]
+fn a_call_that_waits_does_not_outlive_its_list() {
+    let small = Setup { arena: 3 << 20, segment_units: 256, ..Setup::default() };
+    let mut c = Cluster::new(Setup { nodes: 1, nodes_max: 2, gateways: 3, ..small });
+    let new = c.add_node();
+    // It does not report, so that no place becomes free.
+    c.gateways[0].is_stuck = true;
+    let key = stall_a_set(&mut c, 1, '1');
+    c.relist(2, 2, &[0, new]);
+    assert!(c.until(|c| c.gateways[2].engine.is_settled() && c.gateways[2].engine.nodes_up() == 2));
+    c.gateways[0].is_stuck = false;
+    assert!(c.until(|c| !c.gateways[1].replies.is_empty()));
+    let (_, told) = c.gateways[1].replies.pop_front().unwrap();
+    assert_eq!(String::from_utf8_lossy(&told), "SERVER_ERROR memory node serves another membership\r\n");
+    let get = format!("get {key}\r\n");
+    let second = format!("VALUE {key} 0 3000\r\n{}\r\nEND\r\n", large('2'));
+    assert_eq!(c.say(2, &format!("set {key} 0 0 3000\r\n{}\r\n", large('2'))), "STORED\r\n");
+    assert!(c.say(2, &get) == second);
+    assert!(!c.say(1, &get).starts_with("VALUE"), "from the old owner, by the old list");
+    // Back at the old owner, which has to have nothing of it.
+    c.relist(2, 3, &[0]);
+    assert!(c.until(|c| c.gateways[2].engine.is_settled() && c.gateways[2].engine.nodes_up() == 1));
+    assert_eq!(c.say(2, &get), "END\r\n");
+}
+
 /// Readers and writers at two gateways, which take each list at different times; nodes come and go.
 #[test]
 fn lists_change_while_clients_read_and_write() {
