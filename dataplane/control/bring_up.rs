@@ -18,6 +18,9 @@ impl<D: Endpoint> NodeControl<'_, D> {
     pub(super) fn make_offer(&mut self, link: usize, wanted: &Wanted) -> Result<(Offer, Vec<usize>), String> {
         let met = self.links[link].met_workers;
         let offered = self.settings.layout.offered(self.workers(), wanted.offer(), met)?;
+        if let Some(theirs) = wanted.offer() {
+            self.settings.layout.check_messages(&self.settings.offer, theirs)?;
+        }
         self.choose_address(link, wanted.address)?;
         let mut offer = self.settings.offer.clone();
         offer.regions.extend(self.settings.staging.get(link));
@@ -83,6 +86,7 @@ impl<D: Endpoint> NodeControl<'_, D> {
 
     fn bring_up(&mut self, now: Time, link: usize, agreement: &Agreement) -> Result<(), String> {
         self.settings.layout.check(self.workers(), agreement)?;
+        self.settings.layout.check_messages(&self.settings.offer, &agreement.peer.offer)?;
         let Some(m) = &self.links[link].meeting else { return Ok(()) };
         let (offered, address) = (m.offered.clone(), m.peer);
         self.choose_address(link, address)?;

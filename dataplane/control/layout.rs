@@ -9,6 +9,7 @@
 use super::slot::{Place, Slot};
 use crate::flow::PathIndex;
 use crate::service::kv::link::Lane;
+use crate::service::kv::message::{NodeHello, message_bytes_for};
 use rdma_engine::cm::{Agreement, Offer};
 use rdma_engine::mem::Access;
 use rdma_engine::qp::{InitAttr, QpSpec};
@@ -144,6 +145,42 @@ impl Layout {
                 };
                 Ok((0..workers).flat_map(of_node).collect())
             }
+        }
+    }
+
+    /// Whether both ends of the key-value service carry the largest message of the other: an item that one of them could
+    /// not take would never be answered, and a call or answer that is too long ends the connection.
+    ///
+    /// # Errors
+    /// Both numbers, and the key to change.
+    pub(super) fn check_messages(self, ours: &Offer, theirs: &Offer) -> Result<(), String> {
+        let (gateway, node) = match self {
+            Layout::Relay { .. } => return Ok(()),
+            Layout::Gateway { .. } => (ours, theirs),
+            Layout::Memory { .. } => (theirs, ours),
+        };
+        let (carries, needed) = (gateway.message_size, node.min_message_size);
+        if carries < needed {
+            return Err(format!(
+                "the largest items of the memory node take messages of {needed} bytes, those of the gateway are of up to {carries}; set message_bytes = {needed} at the gateway, or {carries} at the memory node"
+            ));
+        }
+        let (carries, needed) = (node.message_size, gateway.min_message_size);
+        if carries < needed {
+            return Err(format!(
+                "the largest values of the gateway take messages of {needed} bytes, those of the memory node are of up to {carries}; set message_bytes = {needed} at the memory node, or lower value_bytes_max at the gateway by {}",
+                needed - carries
+            ));
+        }
+        // What a memory node's offer says may be less than what its hello says.
+        match NodeHello::read(&node.application) {
+            Ok(hello) if message_bytes_for(hello.value_bytes_max) > gateway.message_size => Err(format!(
+                "the memory node stores values of {} bytes, whose messages of {} bytes exceed the {} of the gateway; set message_bytes alike at both",
+                hello.value_bytes_max,
+                message_bytes_for(hello.value_bytes_max),
+                gateway.message_size
+            )),
+            _ => Ok(()),
         }
     }
 

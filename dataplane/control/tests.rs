@@ -1,7 +1,10 @@
 //! Nodes that meet over TCP, with devices of the loopback transport and workers of the test's own.
 
 use super::*;
+use crate::service::kv::message::NodeHello;
+use crate::service::kv::staging::Shape;
 use crate::service::relay::{PathEnd, PathTotals};
+use crate::store::geometry::Geometry;
 use crate::worker::{Mailbox, Order, PathOrder, Report};
 use rdma_engine::cm::{
     AllowList, Auth, Connector, ConnectorConfig, Listener, ListenerConfig, Offer, QpOffer, RegionOffer,
@@ -16,6 +19,7 @@ use rdma_engine::types::{Gid, Psn, QpType, Qpn, Rkey, Time};
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
+use zerocopy::IntoBytes;
 
 type Net = Hub<HeapBuf>;
 type Dev = Loopback<HeapBuf>;
@@ -328,6 +332,60 @@ fn what_does_not_fit_is_refused_by_the_key_that_would_make_it_fit() {
     let gateway = Layout::Gateway { nodes: 2, node_workers_max: 4 };
     assert_eq!(gateway.offered(2, None, None).unwrap().len(), 16);
     assert_eq!(gateway.offered(2, None, Some(3)).unwrap().len(), 12);
+}
+
+#[test]
+fn messages_that_one_end_cannot_carry_are_refused_by_both_numbers() {
+    let of = |largest, least| {
+        let mut offer = offer_of(1, &[]);
+        (offer.message_size, offer.min_message_size) = (largest, least);
+        offer
+    };
+    let (at_gateway, at_node) = (
+        Layout::Gateway { nodes: 1, node_workers_max: 1 },
+        Layout::Memory { seats: 1, gateway_workers_max: 1 },
+    );
+    // The gateway's offer, the node's, and what is said to both.
+    let cases = [
+        ((8000, 8000), (8000, 8000), &[][..]),
+        ((8000, 500), (9000, 8000), &[]),
+        ((7999, 500), (8000, 8000), &["8000", "7999", "message_bytes = 8000 at the gateway"]),
+        ((9000, 8001), (8000, 600), &["8001", "8000", "message_bytes = 8001 at the memory node"]),
+    ];
+    for ((g, g_least), (n, n_least), said) in cases {
+        let (gateway, node) = (of(g, g_least), of(n, n_least));
+        let told = [at_gateway.check_messages(&gateway, &node), at_node.check_messages(&node, &gateway)];
+        for told in told {
+            assert_eq!(told.is_err(), !said.is_empty(), "{told:?}");
+            assert!(said.iter().all(|word| told.as_ref().unwrap_err().contains(word)), "{told:?}");
+        }
+    }
+    // The offer says less than the hello.
+    let mut node = of(8000, 0);
+    let geometry = Geometry::new(64 << 20, 1).unwrap();
+    let shape = Shape { slots: 0, slot_bytes: 0 };
+    node.application = NodeHello::new(&geometry, 1, [0; 4], 7000, shape).as_bytes().to_vec();
+    assert!(at_gateway.check_messages(&of(7400, 1), &node).is_ok());
+    assert!(at_gateway.check_messages(&of(7300, 1), &node).unwrap_err().contains("7000"));
+}
+
+/// It is tried again and again, as the other end may be started anew with other numbers.
+#[test]
+fn a_gateway_too_small_for_a_node_waits_until_it_fits() {
+    let hub = Net::new();
+    let (node_device, front) = (device(&hub, 1), device(&hub, 1));
+    let (mut a, at_a) = memory(&node_device.0, "a", 1, (2, 1), 1);
+    let mut g = gateway(&front.0, "g", 1, &[at_a], 1, 2);
+    a.control.settings.offer.min_message_size = 8000;
+    g.control.settings.offer.message_size = 4000;
+    let (mut nodes, mut now) = ([a, g], Time(1));
+    for _ in 0..3000 {
+        now = now.after_ns(1_000_000);
+        nodes.iter_mut().for_each(|n| n.turn(now));
+        assert!(nodes[1].workers[0].paths.is_empty());
+    }
+    nodes[1].control.settings.offer.message_size = 8000;
+    until(&mut now, &mut nodes, "they fit now", |n| n[1].workers[0].ready.len() == 2);
 }
 
 #[test]

@@ -14,12 +14,11 @@ use super::{PlanNode, PlanPeer, PlanService, access, fabric};
 use crate::config::{Config, InterfaceAddress, KvKeys, MemoryKeys};
 use crate::control::KV_LANES;
 use crate::front::REQUEST_LINE_BYTES;
-use crate::memcached::rpc::CALL_BYTES_MAX;
 use crate::service::kv::engine::{MOST_JOBS, REQUEST_JOBS};
-use crate::service::kv::message::MOST_NODES;
+use crate::service::kv::message::{BESIDE_VALUE, MOST_NODES, message_bytes_for};
 use crate::service::kv::staging::Shape;
 use crate::store::geometry::{self, Geometry};
-use crate::store::layout::{MOST_KEY, MOST_VALUE};
+use crate::store::layout::MOST_VALUE;
 use crate::store::reclaim::MOST_GATEWAYS;
 
 /// Numbers of a gateway.
@@ -100,8 +99,6 @@ const FEWEST_REQUESTS: u32 = REQUEST_JOBS as u32;
 const MOST_REQUESTS: u32 = MOST_JOBS as u32;
 /// Longest message by default: with its headroom one mbuf holds it.
 const DEFAULT_MESSAGE_BYTES: u32 = 65_024;
-/// What a message has besides key and value: its own header and that of the call.
-const MESSAGE_OVERHEAD_BYTES: u32 = 64 + CALL_BYTES_MAX as u32;
 /// Calls in a lane of a staging region at most.
 const MOST_STAGING_SLOTS: u32 = 64;
 /// UDP header and frame header of memcached: what a request has besides its text where it is put together.
@@ -114,8 +111,7 @@ pub(super) const REASSEMBLIES: u32 = 64;
 
 /// Longest item that a message of so many bytes can carry: its value.
 fn value_room(message_bytes: u32) -> u32 {
-    let beside = MESSAGE_OVERHEAD_BYTES + MOST_KEY as u32;
-    message_bytes.saturating_sub(beside).clamp(1, MOST_VALUE as u32)
+    message_bytes.saturating_sub(BESIDE_VALUE).clamp(1, MOST_VALUE as u32)
 }
 
 /// The gateway's numbers.
@@ -235,7 +231,7 @@ fn value_bytes_max(
         steps.push(format!("value_bytes_max = {most}, as a message is one mbuf"));
     }
     if wanted > by_message {
-        let bytes = wanted + MESSAGE_OVERHEAD_BYTES + MOST_KEY as u32;
+        let bytes = message_bytes_for(wanted);
         steps.push(format!("message_bytes = {bytes} here and at the memory nodes"));
     }
     if wanted > by_request && keys.request_bytes_max.is_some() {
@@ -334,7 +330,19 @@ fn shape(slots: u32, message_bytes: u32) -> Shape {
     Shape { slots: slots as u16, slot_bytes: message_bytes.next_multiple_of(64) }
 }
 
+impl PlanKv {
+    /// Bytes of the messages that its largest values need, to and from any memory node.
+    pub fn message_bytes_min(&self) -> u32 {
+        message_bytes_for(self.value_bytes_max).min(self.message_bytes)
+    }
+}
+
 impl PlanMemoryNode {
+    /// Bytes of the messages that its largest items need, to and from any gateway.
+    pub fn message_bytes_min(&self) -> u32 {
+        message_bytes_for(self.value_bytes_max).min(self.message_bytes)
+    }
+
     /// How the staging regions are cut.
     pub fn staging_shape(&self) -> Shape {
         shape(self.staging.slots, self.message_bytes)
@@ -394,5 +402,13 @@ fn check_meeting(
         let at = service_at(other, "memory", "message_bytes");
         let remedy = format!("set message_bytes = {}, as at the gateway", kv.message_bytes);
         ledger.refuse_value(at, memory.message_bytes, what, remedy);
+    }
+    // Other gateways may store what is read here: all of them carry the largest item of the node.
+    let least = memory.message_bytes_min();
+    if kv.message_bytes < least {
+        let what = format!("the largest items of memory node {} take messages of {least} bytes", node.name);
+        let at = service_at(index, "kv", "message_bytes");
+        let remedy = format!("set message_bytes = {}, as at the memory node", memory.message_bytes);
+        ledger.refuse_value(at, kv.message_bytes, what, remedy);
     }
 }

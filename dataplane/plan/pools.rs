@@ -10,6 +10,7 @@ use super::ledger::{Ledger, fabric_at};
 use super::ports::Draft;
 use super::{PlanFabric, PlanNode, PlanPool, PlanQp, PlanService, PlanTransport, PortSource};
 use crate::config::{Config, QpKind};
+use crate::store::layout::UNIT;
 use rdma_engine::soft::SoftConfig;
 
 /// An item of the usual length with its header and key, in bytes.
@@ -303,7 +304,8 @@ fn message_pool(index: usize, ports: &Draft, inputs: &Inputs<'_>, ledger: &mut L
     let mut demand = Demand::default();
     let workers = node.workers.len() as u64;
     demand.add("receives", posted_receives(node, fabric));
-    let mut room = message_bytes;
+    // Items are read in whole units.
+    let mut room = message_bytes.next_multiple_of(UNIT as u32);
     match &node.service {
         PlanService::Kv(kv) => {
             demand.add("calls", calls(fabric));

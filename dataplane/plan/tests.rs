@@ -2,11 +2,13 @@
 
 use proptest::prelude::*;
 
+use super::bounds::HEADROOM_BYTES;
 use super::*;
 use crate::config::{
     Config, ConfigFile, FabricKeys, LcoreText, LinkKeys, NodeKeys, PortKeys, RelayKeys, SinkKeys, SoftKeys,
     SourceKeys, Workers,
 };
+use crate::store::layout::{MOST_KEY, UNIT, item_units};
 
 mod hardware;
 
@@ -320,4 +322,18 @@ fn pages_follow_what_is_free() {
     let args = |free| resolve(&config, Some(&with(free))).unwrap().eal_args.join(" ");
     assert!(args(1024).contains("--in-memory"), "{}", args(1024));
     assert!(args(10).contains("--no-huge -m "), "{}", args(10));
+}
+
+#[test]
+fn the_largest_item_is_read_whole() {
+    for bytes in [512u32, 1000, 4097, 65_024, 65_280] {
+        let text = include_str!("../../conf/kv-soft.toml")
+            .replace("# message_bytes = 65024", &format!("message_bytes = {bytes}"));
+        let plan = ConfigFile::parse("x.toml", &text).plan(None).unwrap();
+        let gateway = plan.nodes.iter().find(|n| matches!(n.service, PlanService::Kv(_))).unwrap();
+        let PlanService::Kv(kv) = &gateway.service else { unreachable!() };
+        let pool = &plan.pools[gateway.message_pool.unwrap()];
+        let item = item_units(MOST_KEY, kv.value_bytes_max as usize) * UNIT as u32;
+        assert!(u32::from(pool.data_room) - HEADROOM_BYTES >= item, "{bytes}: {item} {pool:?}");
+    }
 }

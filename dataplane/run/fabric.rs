@@ -288,7 +288,7 @@ fn settings<D: Endpoint>(node: &PlanNode, fabric: &PlanFabric, device: &D) -> No
         PlanService::Kv(kv_plan) => {
             let (nodes, node_workers_max) = (kv_plan.nodes_max as usize, kv_plan.node_workers_max as usize);
             let layout = Layout::Gateway { nodes, node_workers_max };
-            (layout, kv(Access::LOCAL, Access::LOCAL), kv_plan.message_bytes, kv_plan.value_bytes_max)
+            (layout, kv(Access::LOCAL, Access::LOCAL), kv_plan.message_bytes, kv_plan.message_bytes_min())
         }
         PlanService::Memory(memory) => {
             let (seats, gateway_workers_max) = (memory.seats as usize, memory.gateway_workers_max as usize);
@@ -298,7 +298,7 @@ fn settings<D: Endpoint>(node: &PlanNode, fabric: &PlanFabric, device: &D) -> No
             } else {
                 Access::LOCAL
             };
-            (layout, kv(Access::REMOTE_READ, to_call), memory.message_bytes, 0)
+            (layout, kv(Access::REMOTE_READ, to_call), memory.message_bytes, memory.message_bytes_min())
         }
         PlanService::Source(_) | PlanService::Sink(_) | PlanService::Load(_) => {
             unreachable!("the plan gives them no RDMA side")

@@ -6,8 +6,9 @@
 //! its receive again before it answers, and a gateway never has more calls under way than the node posts receives.
 
 use super::staging::Shape;
+use crate::memcached::rpc::{ANSWER_BYTES_MAX, CALL_BYTES_MAX};
 use crate::store::geometry::{Geometry, GeometryError};
-use crate::store::layout::{Location, Superblock};
+use crate::store::layout::{Location, MOST_KEY, Superblock, UNIT};
 use crate::store::seal::Secrets;
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -17,6 +18,16 @@ pub const VERSION: u16 = 4;
 
 /// `isKVnode`.
 const NODE_MAGIC: u64 = u64::from_le_bytes(*b"isKVnode");
+
+/// What a message has at most beside a value: headers, and the longest key. Bytes.
+pub const BESIDE_VALUE: u32 = (UNIT + CALL_BYTES_MAX + MOST_KEY) as u32;
+const _: () = assert!(BESIDE_VALUE as usize >= CALL_HEADER + CALL_BYTES_MAX + MOST_KEY);
+const _: () = assert!(BESIDE_VALUE as usize >= ANSWER_HEADER + ANSWER_BYTES_MAX);
+
+/// Bytes of the messages that values up to this size need: calls, answers, and items as they are read.
+pub const fn message_bytes_for(value_bytes: u32) -> u32 {
+    value_bytes.saturating_add(BESIDE_VALUE)
+}
 
 /// What a memory node says of itself when a gateway connects.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
@@ -291,6 +302,7 @@ pub fn membership(bytes: &[u8]) -> Option<Told<'_>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::store::layout::item_units;
 
     #[test]
     fn a_hello_is_read_whole_or_not_at_all() {
@@ -312,6 +324,15 @@ mod tests {
         let at = std::mem::offset_of!(NodeHello, superblock);
         bytes[at + 32] ^= 1;
         assert!(matches!(NodeHello::read(&bytes), Err(BadHello::Geometry(_))));
+    }
+
+    #[test]
+    fn the_largest_item_fits_into_whole_units_of_a_message() {
+        for value in (0..5000).chain([64_673, 1 << 20]) {
+            let units = item_units(MOST_KEY, value as usize);
+            let message = message_bytes_for(value) as usize;
+            assert!(units as usize * UNIT <= message.next_multiple_of(UNIT), "{value}");
+        }
     }
 
     #[test]

@@ -35,6 +35,12 @@ impl<B: Buf, C: Client> Engine<B, C> {
         p.call.is_none() || p.calls_out + REPORT_CREDITS < p.credits
     }
 
+    /// Bytes of a message that the partition's node takes.
+    fn message_room(&self, part: usize) -> usize {
+        let link = self.parts[part].call.and_then(|path| self.paths[usize::from(path)].link.as_ref());
+        link.map_or(usize::MAX, |link| link.message_bytes as usize)
+    }
+
     /// Calls the owner, or waits for credit.
     pub(super) fn ask_owner<T, P>(&mut self, ctx: &mut Context<'_, T, P>, at: u32)
     where
@@ -57,6 +63,9 @@ impl<B: Buf, C: Client> Engine<B, C> {
         let Some(message) = self.message(ctx, at) else {
             return self.line_up(at, |p| &mut p.to_call);
         };
+        if message.len() > self.message_room(part) {
+            return self.finish(ctx, at, Outcome::Failed(Failure::Refused));
+        }
         let ticket = self.jobs.ticket(at);
         if self.post_call(ctx, part, CallKind::Operation, ticket, message) {
             let Some(job) = self.jobs.value(at) else { return };
@@ -235,15 +244,25 @@ impl<B: Buf, C: Client> Engine<B, C> {
         // Of a job that was given up meanwhile.
         let Some(at) = self.jobs.of_ticket(ticket) else { return };
         let Some(job) = self.jobs.value(at) else { return };
-        let (part, hash) = (job.part, job.probe.hash);
+        let (part, hash, task) = (job.part, job.probe.hash, job.task);
         if job.step != Step::Asked {
             return;
         }
+        let location = header.location();
+        let geometry = self.node_of(usize::from(part)).node.map(|node| node.geometry);
+        if let (Some(at), Some(geometry)) = (location, geometry)
+            && (at.units > geometry.largest() || !geometry.holds(at.place, at.units))
+        {
+            // No item can be there: whoever says so is not to be believed.
+            ctx.tally.add(Counter::KvMalformed, 1);
+            let path = self.parts[usize::from(part)].call;
+            return self.path_failed(ctx, path, PathEnd::Told);
+        }
         let failure = match kind {
             AnswerKind::Done => {
-                match header.location() {
+                match location {
                     Some(location) => self.locations.stored(hash, part, location),
-                    None if job.task == Task::Call => self.locations.forget(hash),
+                    None if task == Task::Call => self.locations.forget(hash),
                     None => {}
                 }
                 answer.adj(ANSWER_HEADER);

@@ -13,7 +13,7 @@ use crate::store::reader::{Found, Times, Verdict, Wanted, candidates, judge};
 use arrayvec::ArrayVec;
 use rdma_engine::buf::{Buf, Pool, copy_out};
 use rdma_engine::transport::Transport;
-use rdma_engine::wr::{Completion, Op, RemoteSlice, SendWr, Status};
+use rdma_engine::wr::{Completion, Op, Refusal, RemoteSlice, SendWr, Status};
 
 /// How often a lookup that was overtaken is done again before the owner is asked.
 const ROUNDS: u8 = 3;
@@ -72,15 +72,21 @@ impl<B: Buf, C: Client> Engine<B, C> {
             }
         }
         let offset = place * UNIT as u64;
-        let posted = self.can_read(ctx, part)
-            && self.post_read(ctx, part, What::Item, at, offset, units * UNIT as u32);
+        let posted = match self.can_read(ctx, part) {
+            true => self.post_read(ctx, part, What::Item, at, offset, units * UNIT as u32),
+            false => Posted::Later,
+        };
         let Some(job) = self.jobs.value(at) else { return };
-        if posted {
-            ctx.tally.add(Counter::KvReads, 1);
-            (job.step, job.reads_out, job.is_broken) = (Step::Reading, 1, false);
-        } else {
-            job.step = Step::Item;
-            self.line_up(at, |p| &mut p.to_read);
+        match posted {
+            Posted::Yes => {
+                ctx.tally.add(Counter::KvReads, 1);
+                (job.step, job.reads_out, job.is_broken) = (Step::Reading, 1, false);
+            }
+            Posted::Later => {
+                job.step = Step::Item;
+                self.line_up(at, |p| &mut p.to_read);
+            }
+            Posted::Never(failure) => self.finish(ctx, at, Outcome::Failed(failure)),
         }
     }
 
@@ -100,19 +106,33 @@ impl<B: Buf, C: Client> Engine<B, C> {
         let clock = self.node_of(part).clock_ms(unix_ms);
         self.slots[at as usize].clear();
         let mut out = 0;
-        for bucket in probe.buckets {
-            let offset = node.geometry.bucket_offset(probe.partition, bucket) as u64;
-            out += u8::from(self.post_read(ctx, part, What::Bucket, at, offset, UNIT as u32));
+        let mut refused = None;
+        let [first, second] =
+            probe.buckets.map(|bucket| node.geometry.bucket_offset(probe.partition, bucket) as u64);
+        let generation = node.geometry.partition_offset(probe.partition) as u64;
+        for (what, offset, len) in [
+            (What::Bucket, first, UNIT as u32),
+            (What::Bucket, second, UNIT as u32),
+            (What::Generation, generation, 8),
+        ] {
+            match self.post_read(ctx, part, what, at, offset, len) {
+                Posted::Yes => out += 1,
+                Posted::Later => {}
+                Posted::Never(failure) => refused = Some(failure),
+            }
         }
-        let offset = node.geometry.partition_offset(probe.partition) as u64;
-        out += u8::from(self.post_read(ctx, part, What::Generation, at, offset, 8));
         ctx.tally.add(Counter::KvBucketReads, 1);
         let Some(job) = self.jobs.value(at) else { return };
         job.began_ms = clock;
         (job.next_slot, job.generation_read) = (0, 0);
         (job.step, job.reads_out) = (Step::Reading, out);
         job.is_broken = usize::from(out) < BUCKET_READS;
-        if out == 0 {
+        if out > 0 {
+            return;
+        }
+        if let Some(failure) = refused {
+            self.finish(ctx, at, Outcome::Failed(failure));
+        } else {
             // There was room a moment ago.
             job.step = Step::Buckets;
             self.line_up(at, |p| &mut p.to_read);
@@ -127,22 +147,36 @@ impl<B: Buf, C: Client> Engine<B, C> {
         at: u32,
         offset: u64,
         len: u32,
-    ) -> bool
+    ) -> Posted
     where
         T: Transport<Buf = B>,
         P: Pool<Buf = B>,
     {
         let p = &self.parts[part];
-        let (Some(path), Some(region)) = (p.read, &p.region) else { return false };
-        let Some(link) = &self.paths[usize::from(path)].link else { return false };
+        let (Some(path), Some(region)) = (p.read, &p.region) else {
+            return Posted::Never(Failure::NodeDown);
+        };
+        let Some(link) = &self.paths[usize::from(path)].link else {
+            return Posted::Never(Failure::NodeDown);
+        };
         if offset + u64::from(len) > region.len {
-            return false;
+            return Posted::Never(Failure::Refused);
         }
         let small = len as usize + TAIL <= ctx.pools.frames.buf_room();
+        if !small && len as usize > ctx.pools.messages.buf_room() {
+            return Posted::Never(Failure::OutOfMemory);
+        }
         let buf = if small { ctx.pools.frames.alloc() } else { ctx.pools.messages.alloc() };
-        let Some(buf) = buf else { return false };
+        let Some(buf) = buf else { return Posted::Later };
         let op = Op::Read(RemoteSlice { addr: region.addr + offset, rkey: region.rkey, len });
-        ctx.transport.post_send(link.qp, SendWr::new(op, buf, Mark::cookie(what, at))).is_ok()
+        let cookie = Mark::cookie(what, at);
+        match ctx.transport.post_send(link.qp, SendWr::new(op, buf, cookie)).map_err(|refused| refused.why) {
+            Ok(()) => Posted::Yes,
+            Err(Refusal::Full) => Posted::Later,
+            Err(Refusal::NoRoom | Refusal::TooLong) => Posted::Never(Failure::OutOfMemory),
+            // The queue pair takes none any more: the end of the path is on its way.
+            Err(_) => Posted::Never(Failure::NodeDown),
+        }
     }
 
     /// A READ is done.
@@ -199,6 +233,10 @@ impl<B: Buf, C: Client> Engine<B, C> {
             return self.finish(ctx, at, Outcome::Failed(Failure::NodeDown));
         }
         let Some(job) = self.jobs.value(at) else { return };
+        job.rounds += 1;
+        if job.rounds > ROUNDS {
+            return self.finish(ctx, at, Outcome::Failed(Failure::NodeDown));
+        }
         (job.step, job.is_broken) = (Step::Buckets, false);
         self.line_up(at, |p| &mut p.to_read);
     }
@@ -351,6 +389,16 @@ impl<B: Buf, C: Client> Engine<B, C> {
         }
         judge(&node.secrets, &wanted, &[contiguous(buf, gathered)], times)
     }
+}
+
+/// Whether a READ is under way.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Posted {
+    Yes,
+    /// There was no room for it.
+    Later,
+    /// It cannot be.
+    Never(Failure),
 }
 
 /// Room behind a value for the end of a reply.

@@ -8,7 +8,7 @@ use crate::flow::PathIndex;
 use crate::service::Context;
 use crate::service::kv::epochs::Lookups;
 use crate::service::kv::link::{KvLink, Lane};
-use crate::service::kv::message::NodeHello;
+use crate::service::kv::message::{Node, NodeHello};
 use crate::service::kv::staging::Slots;
 use crate::service::relay::{PathEnd, PathTotals};
 use crate::stats::Counter;
@@ -34,7 +34,11 @@ impl<B: Buf, C: Client> Engine<B, C> {
         self.paths[at].part = part as u16;
         self.paths[at].totals = PathTotals::default();
         self.paths[at].state = PathState::Armed;
-        if let (true, Ok(node)) = (part < self.parts.len(), hello) {
+        // What is read of its memory has to be there.
+        let is_whole = |node: &Node| {
+            link.lane == Lane::Call || link.region.is_some_and(|r| r.len >= node.geometry.bytes())
+        };
+        if let (true, Some(node)) = (part < self.parts.len(), hello.ok().filter(is_whole)) {
             self.meet(part, node);
             let p = &mut self.parts[part];
             match link.lane {
@@ -62,7 +66,7 @@ impl<B: Buf, C: Client> Engine<B, C> {
     }
 
     /// What a node says of itself; another start of it is another node.
-    fn meet(&mut self, part: usize, node: crate::service::kv::message::Node) {
+    fn meet(&mut self, part: usize, node: Node) {
         let most = usize::from(self.settings.node_workers_max);
         let index = part / most;
         let state = &mut self.nodes[index];

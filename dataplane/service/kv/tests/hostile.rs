@@ -5,6 +5,7 @@ use crate::memcached::rpc::{Call, put_call};
 use crate::service::kv::message::{AnswerHeader, CallHeader};
 use crate::service::kv::sim::{Cluster, Setup, VALUE};
 use crate::stats::Counter;
+use rdma_engine::heap::HeapPool;
 use rdma_engine::sim::Rng;
 use zerocopy::IntoBytes;
 
@@ -158,4 +159,51 @@ fn requests_that_make_no_sense_get_memcacheds_error_or_silence() {
     assert_eq!(c.say(0, &format!("set a 0 0 {VALUE}\r\n{value}\r\n")), "STORED\r\n");
     assert_eq!(c.say(0, "append a 0 0 1\r\nx\r\n"), "NOT_STORED\r\n");
     c.close();
+}
+
+/// Buffers too small for an item that another gateway stored: such gateways are not connected. Were one nevertheless, it
+/// would say so to every request, and have room for the next.
+#[test]
+fn an_item_larger_than_every_buffer_is_answered_too() {
+    let mut c = Cluster::new(Setup { gateways: 2, ..Setup::default() });
+    c.gateways[1].end.pools.messages = HeapPool::new(200, 4000);
+    let value = "v".repeat(VALUE);
+    assert_eq!(c.say(0, &format!("set big 0 0 {VALUE}\r\n{value}\r\n")), "STORED\r\n");
+    let no_room = "SERVER_ERROR out of memory writing get response\r\n";
+    for _ in 0..3000 {
+        assert_eq!(c.say(1, "get big\r\n"), no_room);
+    }
+    assert_eq!(c.say(1, "mg big v\r\n"), no_room);
+    assert_eq!(c.say(1, "set small 0 0 1\r\nx\r\nget small big none\r\n").lines().next(), Some("STORED"));
+    assert_eq!(c.downs(), [vec![], vec![]]);
+    // Nothing of it is under way any more: the node may reclaim, and another list is taken.
+    c.relist(1, 2, &[0]);
+    assert!(c.until(|c| c.gateways[1].engine.is_settled()));
+}
+
+#[test]
+fn a_place_where_no_item_can_be_is_not_believed() {
+    // Units of a segment are 1024, those of the arena 131072.
+    for (place, units) in
+        [(100_000, 60_000u16), (100, 2), (u64::MAX, 2), (100_000, 1025), (131_071, 4), (1 << 40, 1)]
+    {
+        let mut c = Cluster::new(Setup::default());
+        c.ask(0, 1, b"set k 0 0 1\r\ny\r\n");
+        c.turn();
+        let header = AnswerHeader {
+            kind: 1,
+            units: units.into(),
+            generation: 1.into(),
+            place: place.into(),
+            seq: 3.into(),
+            ..AnswerHeader::default()
+        };
+        // Stored, and what clients compare.
+        c.forge_answer(0, &[header.as_bytes(), &[2], &9u64.to_le_bytes()].concat());
+        assert!(c.until(|c| !c.gateways[0].replies.is_empty()));
+        let (_, reply) = c.gateways[0].replies.pop_front().unwrap();
+        assert_eq!(reply, b"SERVER_ERROR memory node lost before it answered\r\n", "{place} {units}");
+        assert_eq!(c.count(Counter::KvMalformed), 1);
+        assert!(c.until(|c| !c.downs()[0].is_empty()));
+    }
 }
