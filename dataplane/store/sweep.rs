@@ -25,6 +25,15 @@ impl Writer {
         self.sweep(sweep, buckets, |w, place| index::header(&w.memory, place).seq.get() < before)
     }
 
+    /// Ends what a key had when the sweep began, before its bucket's turn: whatever is made of it later would outlive the sweep.
+    pub fn flush_key(&mut self, sweep: &Sweep, key: &[u8], now_ms: u64) {
+        if let Some(entry) = self.entry(key, now_ms)
+            && index::header(&self.memory, entry.slot.place).seq.get() < sweep.before_seq
+        {
+            self.remove(&entry);
+        }
+    }
+
     /// Takes a newer membership: from here on the number tells so, and keys that are not the node's any more go by
     /// [`Writer::drop_foreign`], after whose end the gateway that told of it gets its answer. `None` if it is not newer.
     ///

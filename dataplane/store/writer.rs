@@ -331,7 +331,7 @@ impl Writer {
     }
 
     /// The entry of a key. An item past its time ends here.
-    fn entry(&mut self, key: &[u8], now_ms: u64) -> Option<Entry> {
+    pub(super) fn entry(&mut self, key: &[u8], now_ms: u64) -> Option<Entry> {
         if key.is_empty() || key.len() > MOST_KEY {
             return None;
         }

@@ -244,6 +244,9 @@ impl<B: Buf> MemoryNode<B> {
             return Tried::NoBuffer;
         }
         let unix_ms = self.unix_ms(ctx.now);
+        for sweep in self.chores.flushes() {
+            self.writer.flush_key(sweep, key, unix_ms);
+        }
         let mut items = NodeItems::new(&mut self.writer, &mut self.scratch, unix_ms);
         let mut out = BufOutput::new(&mut buf);
         items.carry_out(key, operation, &mut out);

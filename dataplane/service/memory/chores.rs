@@ -68,6 +68,13 @@ impl Chores {
         self.owed.push(((seat, call), kind));
     }
 
+    /// Sweeps under way that end whatever was there when they began.
+    #[inline]
+    pub(super) fn flushes(&self) -> impl Iterator<Item = &Sweep> {
+        let join = self.join.as_ref().filter(|_| !self.keeps);
+        self.flush.iter().chain(join).map(|task| &task.sweep)
+    }
+
     /// Makes all items go, at once or at a time to come. True if the call is answered when they have gone.
     pub(super) fn begin_flush(
         &mut self,

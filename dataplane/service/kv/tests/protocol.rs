@@ -127,6 +127,81 @@ fn a_flush_is_over_when_no_cached_place_can_hit() {
     c.close();
 }
 
+/// What makes something new of an item, or renews it; `K` is its key, `U` its cas unique. And what is answered without one.
+const RENEWALS: [(&str, &str); 18] = [
+    ("append K 0 0 1\r\n1", "NOT_STORED"),
+    ("prepend K 0 0 1\r\n1", "NOT_STORED"),
+    ("replace K 0 0 1\r\n1", "NOT_STORED"),
+    ("cas K 0 0 1 U\r\n1", "NOT_FOUND"),
+    ("incr K 1", "NOT_FOUND"),
+    ("decr K 1", "NOT_FOUND"),
+    ("touch K 100", "NOT_FOUND"),
+    ("gat 100 K", "END"),
+    ("gats 100 K", "END"),
+    ("ms K 1 MA\r\n1", "NS"),
+    ("ms K 1 MP\r\n1", "NS"),
+    ("ms K 1 CU\r\n1", "NF"),
+    ("ms K 1 I C9999999999999999\r\n1", "NF"),
+    ("ma K D1", "NF"),
+    ("mg K v T100", "EN"),
+    ("mg K v R100", "EN"),
+    ("md K I T100", "NF"),
+    ("md K", "NF"),
+];
+/// Keys that each of them is tried on.
+const RENEWED: usize = 8;
+
+/// Stores what [`RENEWALS`] are about, and as many others.
+fn store_what_is_renewed(c: &mut Cluster) {
+    let keys = (0..RENEWED).flat_map(|n| (0..RENEWALS.len()).map(move |i| format!("k{n}-{i}")));
+    let sets: String = keys.map(|key| format!("set {key} 0 0 1\r\n7\r\nset x{key} 0 0 0\r\n\r\n")).collect();
+    assert_eq!(c.say(0, &sets), "STORED\r\n".repeat(2 * RENEWED * RENEWALS.len()));
+}
+
+/// Tries all [`RENEWALS`] by the second gateway, while a flush that the node has begun is under way.
+fn renew_during_a_flush(c: &mut Cluster, uniques: &[Vec<String>]) {
+    for (n, uniques) in uniques.iter().enumerate() {
+        let of = |(i, unique): (usize, &String)| {
+            RENEWALS[i].0.replace('K', &format!("k{n}-{i}")).replace('U', unique) + "\r\n"
+        };
+        let text: String = uniques.iter().enumerate().map(of).collect();
+        c.ask(1, 20 * n as u32, text.as_bytes());
+    }
+    assert!(c.until(|c| c.gateways[1].replies.len() == RENEWED));
+    let items = c.nodes[0].workers[0].node.writer().counts().items;
+    assert!(items > RENEWED as u64, "the flush was over too early: {items} items");
+    let expected: String = RENEWALS.iter().map(|(_, reply)| format!("{reply}\r\n")).collect();
+    for (_, reply) in c.gateways[1].replies.drain(..) {
+        assert_eq!(String::from_utf8_lossy(&reply), expected);
+    }
+}
+
+#[test]
+fn nothing_is_made_of_what_a_flush_under_way_takes() {
+    // Of a delayed one the time comes a hundredth of a second after the begin.
+    let unix_ns = 1_700_000_000_990_000_000;
+    for command in ["flush_all\r\n", "flush_all 1\r\n"] {
+        let mut c = Cluster::new(Setup { gateways: 2, arena: 32 << 20, unix_ns, ..Setup::default() });
+        store_what_is_renewed(&mut c);
+        let unique =
+            |c: &mut Cluster, key: String| c.say(0, &format!("mg {key} c\r\n"))[4..].trim().to_owned();
+        let of = |c: &mut Cluster, n| (0..RENEWALS.len()).map(|i| unique(c, format!("k{n}-{i}"))).collect();
+        let uniques: Vec<Vec<String>> = (0..RENEWED).map(|n| of(&mut c, n)).collect();
+        assert_eq!(c.say(0, "set kept 0 0 1\r\n1\r\n"), "STORED\r\n");
+        let items = |c: &Cluster| c.nodes[0].workers[0].node.writer().counts().items;
+        let before = items(&c);
+        c.ask(0, 1, command.as_bytes());
+        assert!(c.until(|c| items(c) < before), "it does not begin");
+        assert_eq!(c.say(1, "set kept 0 0 1\r\n2\r\nappend kept 0 0 1\r\n3\r\n"), "STORED\r\nSTORED\r\n");
+        renew_during_a_flush(&mut c, &uniques);
+        assert!(c.until(|c| items(c) == 1), "{} items", items(&c));
+        assert!(c.until(|c| !c.gateways[0].replies.is_empty()));
+        assert_eq!(c.gateways[0].replies.pop_front().unwrap().1, b"OK\r\n");
+        assert_eq!(c.say(0, "get kept\r\n"), "VALUE kept 0 2\r\n23\r\nEND\r\n");
+        c.close();
+    }
+}
+
 #[test]
 fn the_order_of_a_clients_requests_is_kept() {
     let mut c = Cluster::new(Setup { tear: 20, ..Setup::default() });

@@ -79,6 +79,35 @@ fn a_node_that_missed_a_list_starts_empty() {
 }
 
 #[test]
+fn nothing_is_made_of_what_a_node_has_from_before_a_list_that_it_missed() {
+    let mut c = Cluster::new(Setup { nodes: 2, gateways: 2, arena: 32 << 20, ..Setup::default() });
+    fill(&mut c, "x");
+    c.fail_gateway_end(1, 0);
+    c.fail_node_end(1, 0);
+    c.turns(100);
+    c.relist(0, 2, &[0]);
+    assert!(c.until(|c| c.gateways[0].engine.is_settled()));
+    c.connect(1, 0);
+    c.relist(0, 3, &[0, 1]);
+    let node = |c: &Cluster| {
+        (c.nodes[1].workers[0].node.writer().generation(), c.nodes[1].workers[0].node.writer().counts().items)
+    };
+    let before = node(&c).1;
+    assert!(c.until(|c| node(c).1 < before));
+    // This one was never without the node.
+    c.relist(1, 3, &[0, 1]);
+    let of_the_second =
+        |n: &usize| members(1, 0..2).owner(&Owners::default(), format!("k{n}").as_bytes()) == 1;
+    let keys: Vec<usize> = (0..KEYS).filter(of_the_second).take(40).collect();
+    let appends: String = keys.iter().map(|n| format!("append k{n} 0 0 1\r\ny\r\n")).collect();
+    assert_eq!(c.say(1, &appends), "NOT_STORED\r\n".repeat(keys.len()));
+    assert!(node(&c).1 > 10, "it was over too early");
+    assert!(c.all_up());
+    assert_eq!(node(&c), (3, 0));
+    c.close();
+}
+
+#[test]
 fn a_gateway_with_an_older_list_is_refused_and_does_not_serve() {
     let mut c = Cluster::new(Setup { nodes: 2, gateways: 2, ..Setup::default() });
     fill(&mut c, "x");
