@@ -68,6 +68,14 @@ impl Chores {
         self.owed.push(((seat, call), kind));
     }
 
+    /// Forgets a seat's calls: whoever takes it next is not to get their answers.
+    pub(super) fn forget(&mut self, seat: usize) {
+        for task in self.flush.iter_mut().chain(&mut self.join) {
+            task.waiting.retain(|(of, _)| *of != seat);
+        }
+        self.owed.retain(|((of, _), _)| *of != seat);
+    }
+
     /// Sweeps under way that end whatever was there when they began.
     #[inline]
     pub(super) fn flushes(&self) -> impl Iterator<Item = &Sweep> {

@@ -131,6 +131,7 @@ impl<B: Buf> MemoryNode<B> {
         let at = seats.iter().position(down)?;
         stalled.retain(|call| call.seat != at);
         self.inbox.retain(|call| call.seat != at);
+        self.chores.forget(at);
         let (qp, end) = seats[at].leave()?;
         Some((at as PathIndex, qp, end))
     }

@@ -2,6 +2,7 @@
 
 use crate::service::kv::sim::{Cluster, Setup};
 use crate::stats::Counter;
+use rdma_engine::buf::Pool;
 
 #[test]
 fn a_node_that_is_down_costs_its_keys_and_nothing_else() {
@@ -128,4 +129,75 @@ fn a_gateway_that_does_not_report_loses_its_reads() {
     assert!(c.downs()[1].iter().any(|(path, _)| *path == 0), "the silent gateway's READs are given up");
     assert!(stored > 2900, "{stored}");
     assert!(c.node_count(Counter::KvStalled) > 0);
+}
+
+/// How many calls the first node has taken and not answered.
+fn unanswered(c: &Cluster) -> u64 {
+    c.node_count(Counter::KvCallsServed) - c.node_count(Counter::KvAnswers)
+}
+
+/// A node with items, of which a sweep takes its time.
+fn roomy() -> Cluster {
+    let mut c = Cluster::new(Setup { arena: 32 << 20, ..Setup::default() });
+    let sets: String = (0..300).map(|n| format!("set k{n} 0 0 1\r\nx\r\n")).collect();
+    assert_eq!(c.say(0, &sets), "STORED\r\n".repeat(300));
+    c.turns(100);
+    assert_eq!(unanswered(&c), 0);
+    c
+}
+
+/// Breaks the connection while calls are unanswered, and makes another one. How many never were.
+fn connect_anew(c: &mut Cluster) -> u64 {
+    assert!(c.until(|c| unanswered(c) > 0));
+    c.turns(10);
+    c.fail_gateway_end(0, 0);
+    c.fail_node_end(0, 0);
+    assert!(c.until(|c| c.is_apart(0)));
+    let lost = unanswered(c);
+    assert!(lost > 0, "it was answered in time");
+    c.gateways[0].replies.clear();
+    c.connect(0, 0);
+    lost
+}
+
+#[test]
+fn a_connection_gets_no_answers_to_calls_of_the_one_before() {
+    let items = |c: &Cluster| c.nodes[0].workers[0].node.writer().counts().items;
+    // To a flush.
+    let mut c = roomy();
+    c.ask(0, 1, b"flush_all\r\n");
+    let lost = connect_anew(&mut c);
+    assert!(items(&c) > 0, "the flush was over too early");
+    assert!(c.all_up() && c.until(|c| items(c) == 0));
+    c.turns(1000);
+    assert_eq!(unanswered(&c), lost);
+    c.close();
+    // To a list, which the new connection waits for as well.
+    let mut c = roomy();
+    c.relist(0, 2, &[0]);
+    let lost = connect_anew(&mut c);
+    c.turns(20);
+    assert_eq!(
+        (unanswered(&c), c.gateways[0].engine.nodes_up()),
+        (lost + 1, 0),
+        "the sweep was over too early"
+    );
+    assert!(c.all_up());
+    c.turns(100);
+    assert_eq!(unanswered(&c), lost);
+    c.close();
+    // To what there was no buffer for.
+    let mut c = roomy();
+    let frames = c.nodes[0].workers[0].end.pools.frames.clone();
+    let taken: Vec<_> = std::iter::from_fn(|| frames.alloc()).collect();
+    c.ask(0, 1, b"set k1 0 0 1\r\nx\r\n");
+    c.turns(1000);
+    assert!(c.node_count(Counter::KvReportsServed) > 0);
+    let lost = connect_anew(&mut c);
+    c.turns(20);
+    drop(taken);
+    assert!(c.all_up());
+    c.turns(100);
+    assert_eq!(unanswered(&c), lost);
+    c.close();
 }
