@@ -79,7 +79,7 @@ impl<B: Buf> MemoryNode<B> {
             seats: (0..settings.paths).map(|_| Seat::empty()).collect(),
             scratch: vec![0; settings.value_bytes_max].into(),
             gathered: Vec::with_capacity(settings.message_bytes),
-            stalled: VecDeque::with_capacity(64),
+            stalled: VecDeque::new(),
             starved_since: None,
             inbox: Vec::with_capacity(POLL_BATCH),
             chores: Chores::new(&writer),

@@ -89,6 +89,10 @@ impl<B: Buf> MemoryNode<B> {
         }
         seat.unsent.reserve(link.recv_depth as usize);
         seat.link = Some(link);
+        // As many calls as all gateways together may have under way can come to wait.
+        let calls = |seat: &Seat<B>| seat.link.as_ref().map_or(0, |link| link.recv_depth as usize);
+        let most = self.seats.iter().map(calls).sum::<usize>();
+        self.stalled.reserve(most.saturating_sub(self.stalled.len()));
         self.post_owed(ctx, at);
     }
 
