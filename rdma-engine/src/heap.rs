@@ -1,13 +1,14 @@
 //! The heap twin of the mbuf: the same contract on plain memory, without a line of `unsafe`.
 //!
 //! It mirrors the costs that matter to correctness: a pool is bounded, a slice takes a header from a pool and pins the
-//! bytes it shares, and every buffer goes home when dropped. Fresh buffers are filled with [`POISON`].
+//! bytes it shares, and every buffer goes home when dropped. New buffers are filled with [`POISON`], used ones hold what was left
+//! in them.
 
 use crate::buf::{Buf, Pool};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 
-/// What fresh buffers contain.
+/// What buffers contain that were never used.
 pub const POISON: u8 = 0xA5;
 /// Headroom of a fresh buffer, as DPDK's default.
 pub const HEADROOM: usize = 128;
@@ -25,6 +26,8 @@ pub struct HeapPool {
 struct Account {
     capacity: usize,
     in_use: AtomicUsize,
+    /// Memory of buffers that came home.
+    spare: Mutex<Vec<Box<[u8]>>>,
 }
 
 /// One buffer header on loan; dropping it returns it.
@@ -40,7 +43,7 @@ impl Drop for Loan {
 impl HeapPool {
     /// A pool of `capacity` buffers with `room` bytes each behind the headroom.
     pub fn new(capacity: usize, room: usize) -> Self {
-        let shared = Arc::new(Account { capacity, in_use: AtomicUsize::new(0) });
+        let shared = Arc::new(Account { capacity, in_use: AtomicUsize::new(0), spare: Mutex::default() });
         HeapPool { shared, room }
     }
 
@@ -60,8 +63,9 @@ impl HeapPool {
     }
 
     fn fresh(&self) -> HeapBuf {
-        let bytes = vec![POISON; HEADROOM + self.room].into_boxed_slice();
-        let store = Arc::new(Store { bytes, _loan: self.loan() });
+        let spare = self.shared.spare.lock().expect("nobody panics with it").pop();
+        let bytes = spare.unwrap_or_else(|| vec![POISON; HEADROOM + self.room].into());
+        let store = Arc::new(Store { bytes, loan: self.loan() });
         HeapBuf { segments: vec![Segment { store, start: HEADROOM, end: HEADROOM, _header: None }] }
     }
 
@@ -130,7 +134,14 @@ impl Pool for HeapPool {
 #[derive(Debug)]
 struct Store {
     bytes: Box<[u8]>,
-    _loan: Loan,
+    loan: Loan,
+}
+
+impl Drop for Store {
+    fn drop(&mut self) {
+        let bytes = std::mem::take(&mut self.bytes);
+        self.loan.0.spare.lock().expect("nobody panics with it").push(bytes);
+    }
 }
 
 #[derive(Debug)]

@@ -10,11 +10,13 @@ use std::collections::HashMap;
 /// The value of a key's nth mutation.
 fn value(key: u32, version: u64, len: usize) -> Vec<u8> {
     let mut bytes = format!("{key}:{version}:{len}:").into_bytes();
-    let mut state = u64::from(key) << 32 | version;
-    while bytes.len() < len.max(24) {
-        state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
-        bytes.push((state >> 56) as u8);
+    let len = len.max(24);
+    bytes.reserve(len + 8);
+    let mut rng = Rng::new(u64::from(key) << 32 | version);
+    while bytes.len() < len {
+        bytes.extend_from_slice(&rng.bits().to_le_bytes());
     }
+    bytes.truncate(len);
     bytes
 }
 
