@@ -2,7 +2,7 @@
 
 use super::Engine;
 use super::job::{Job, KeyAt, Outcome, Place, Step, Task};
-use super::reply::{say, text};
+use super::reply::{say, say_error, text};
 use super::request::{Answer, Client, Roll, StoreAt, Style};
 use super::slab::NONE;
 use crate::memcached::{
@@ -103,8 +103,7 @@ impl<B: Buf, C: Client> Begin<'_, B, C> {
         match *command {
             Command::Get { keys, fetch, .. } => {
                 if keys.most() > self.engine.jobs.room() && keys.count() > self.engine.jobs.room() {
-                    answer.is_error = true;
-                    return say(ctx, answer, MANY_KEYS);
+                    return say_error(ctx, answer, MANY_KEYS);
                 }
                 let task = task_of(&Operation::Fetch(fetch));
                 for key in keys {
@@ -129,8 +128,9 @@ impl<B: Buf, C: Client> Begin<'_, B, C> {
             Command::Noop => plain(ctx, answer, "MN", false),
             Command::Refused { refusal, quiet } => {
                 ctx.tally.add(Counter::KvMalformed, 1);
-                answer.is_error = answer.body.is_none();
-                plain(ctx, answer, Refusal::text(refusal), quiet);
+                if !quiet {
+                    say_error(ctx, answer, Refusal::text(refusal));
+                }
             }
             Command::Stats(group) => self.engine.say_stats(ctx, group, answer),
             Command::Quit => {}

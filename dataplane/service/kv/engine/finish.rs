@@ -1,10 +1,10 @@
 //! The end of a job, and of a command: results become text.
 
 use super::job::{Failure, Outcome, Step};
-use super::reply::{say, text, value};
+use super::reply::{Said, say, say_error, spoil, text, value};
 use super::request::{Answer, Client, Request, Style};
 use super::slab::{NONE, Slab};
-use super::{Engine, Job};
+use super::{Engine, Job, REQUEST_JOBS};
 use crate::memcached::reply::Output;
 use crate::memcached::reply::{LINE_BYTES_MAX, TOO_LARGE, answer as put_outcome, value_line};
 use crate::memcached::{self, Command, Form, Hit, KEY_BYTES_MAX, Limits, Parsed, parse, rpc};
@@ -64,7 +64,7 @@ impl<B: Buf, C: Client> Engine<B, C> {
         P: Pool<Buf = B>,
     {
         let limits = self.limits();
-        let Engine { jobs, requests, gathered, large, .. } = self;
+        let Engine { jobs, requests, gathered, large, kept, .. } = self;
         let Some(request) = requests.value(at) else { return };
         request.roll.pending -= 1;
         if request.roll.pending > 0 {
@@ -72,10 +72,17 @@ impl<B: Buf, C: Client> Engine<B, C> {
         }
         Conclusion { jobs, gathered, large, limits }.conclude(ctx, request);
         if request.text.is_empty() {
-            self.reply(ctx, at);
-        } else {
-            self.idle.push_back(at);
+            return self.reply(ctx, at);
         }
+        // What is answered already waits for the rest: of such there may not be much, or it takes what the rest needs.
+        let buffers = request.answer.body.as_ref().map_or(0, B::segment_count);
+        *kept = *kept - request.answer.kept + buffers;
+        request.answer.kept = buffers;
+        if buffers > REQUEST_JOBS || *kept > ctx.pools.frames.capacity() / 8 {
+            spoil(ctx, &mut request.answer);
+            *kept -= std::mem::take(&mut request.answer.kept);
+        }
+        self.idle.push_back(at);
     }
 }
 
@@ -114,11 +121,12 @@ impl<B: Buf> Conclusion<'_, B> {
             let Some(job) = self.jobs.value(at) else { break };
             let (this, key, fetches) = (at, job.key, job.fetches);
             at = job.sibling;
-            *self.large -= usize::from(job.is_large);
+            let is_large = job.is_large;
             let result = std::mem::replace(&mut job.result, Outcome::Open);
             self.jobs.discard(this);
             if let Outcome::Failed(failure) = result {
                 ctx.tally.add(Counter::KvServerErrors, 1);
+                *self.large -= usize::from(is_large);
                 failed = failed.or(Some(failure));
                 continue;
             }
@@ -126,7 +134,8 @@ impl<B: Buf> Conclusion<'_, B> {
                 (Style::Values { cas }, _) => {
                     let is_last = at == NONE && failed.is_none();
                     let said = self.say_value(ctx, key.of(frame), result, cas, is_last, answer);
-                    said.map(|hit| is_ended = hit && is_last)
+                    is_ended = is_last && matches!(said, Ok(Said::Copied | Said::Hung));
+                    said
                 }
                 (Style::Word { quiet }, _) => {
                     self.say_item(ctx, b"", fetches, &Form::Text { quiet }, result, answer)
@@ -134,8 +143,13 @@ impl<B: Buf> Conclusion<'_, B> {
                 (Style::Other, Some(Command::Item { key, form, .. })) => {
                     self.say_item(ctx, key, fetches, form, result, answer)
                 }
-                _ => Ok(()),
+                _ => Ok(Said::Nothing),
             };
+            if is_large && said == Ok(Said::Hung) {
+                answer.large += 1;
+            } else {
+                *self.large -= usize::from(is_large);
+            }
             failed = failed.or(said.err());
         }
         if !is_ended {
@@ -143,7 +157,7 @@ impl<B: Buf> Conclusion<'_, B> {
         }
     }
 
-    /// One key of a `get`, and the end of the answer behind the last one's value. True if there is a value.
+    /// One key of a `get`, and the end of the answer behind the last one's value.
     fn say_value<T, P>(
         &mut self,
         ctx: &mut Context<'_, T, P>,
@@ -152,7 +166,7 @@ impl<B: Buf> Conclusion<'_, B> {
         cas: bool,
         is_last: bool,
         answer: &mut Answer<B>,
-    ) -> Result<bool, Failure>
+    ) -> Result<Said, Failure>
     where
         T: Transport<Buf = B>,
         P: Pool<Buf = B>,
@@ -165,13 +179,12 @@ impl<B: Buf> Conclusion<'_, B> {
         };
         let Some((hit, buf)) = hit else {
             ctx.tally.add(Counter::KvGetMisses, 1);
-            return Ok(false);
+            return Ok(Said::Nothing);
         };
         ctx.tally.add(Counter::KvGetHits, 1);
         let mut line = Line::default();
         value_line(&mut line, key, hit.flags, hit.size, cas.then_some(hit.cas));
-        value(ctx, answer, &line.0, buf, if is_last { b"\r\nEND\r\n" } else { b"\r\n" });
-        Ok(true)
+        Ok(value(ctx, answer, &line.0, buf, if is_last { b"\r\nEND\r\n" } else { b"\r\n" }))
     }
 
     /// What an owner answered: the item that was hit, and the value that the answer ends with. `other` is told of anything
@@ -202,7 +215,7 @@ impl<B: Buf> Conclusion<'_, B> {
         form: &Form<'_>,
         result: Outcome<B>,
         answer: &mut Answer<B>,
-    ) -> Result<(), Failure>
+    ) -> Result<Said, Failure>
     where
         T: Transport<Buf = B>,
         P: Pool<Buf = B>,
@@ -219,7 +232,7 @@ impl<B: Buf> Conclusion<'_, B> {
         let Some((hit, buf)) = hit else {
             ctx.tally.add(Counter::KvGetMisses, u64::from(fetches));
             text(ctx, answer, &[&line.0]);
-            return Ok(());
+            return Ok(Said::Nothing);
         };
         ctx.tally.add(Counter::KvGetHits, 1);
         let has_value = matches!(form, Form::Meta(meta) if meta.value);
@@ -227,11 +240,10 @@ impl<B: Buf> Conclusion<'_, B> {
         if has_value {
             // The value comes between the line and the last line ending.
             let head = line.0.len().saturating_sub(2);
-            value(ctx, answer, &line.0[..head], buf, b"\r\n");
-        } else {
-            text(ctx, answer, &[&line.0]);
+            return Ok(value(ctx, answer, &line.0[..head], buf, b"\r\n"));
         }
-        Ok(())
+        text(ctx, answer, &[&line.0]);
+        Ok(Said::Nothing)
     }
 }
 
@@ -254,8 +266,7 @@ fn conclude_text<T, P>(
     match (style, command, failed) {
         (_, Some(Command::TooLarge { .. }), _) if !quiet => say(ctx, answer, TOO_LARGE),
         (_, _, Some(failure)) if !quiet => {
-            answer.is_error = answer.body.is_none();
-            say(ctx, answer, failure.text());
+            say_error(ctx, answer, failure.text());
         }
         (Style::Values { .. }, _, None) => say(ctx, answer, "END"),
         (_, Some(Command::Flush { .. }), None) if !quiet => say(ctx, answer, "OK"),

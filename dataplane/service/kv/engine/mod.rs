@@ -123,8 +123,10 @@ pub struct Engine<B: Buf, C: Client> {
     draining: bool,
     /// A partition may have jobs that wait in a line.
     has_waiting: bool,
-    /// Jobs that hold a large value or may bring one.
+    /// Jobs that hold a large value or may bring one, and large values in answers that have not left.
     large: usize,
+    /// Buffers of answers whose requests have more commands.
+    kept: usize,
 }
 
 impl<B: Buf, C: Client> Engine<B, C> {
@@ -158,6 +160,7 @@ impl<B: Buf, C: Client> Engine<B, C> {
             draining: false,
             has_waiting: false,
             large: 0,
+            kept: 0,
             owners,
             settings,
         }
@@ -300,7 +303,8 @@ impl<B: Buf, C: Client> Engine<B, C> {
     }
 
     /// Large values are few at a time: their buffers are those that answers of nodes arrive in, too. A quarter of these is
-    /// theirs. Beyond that a job waits, which is safe as long as its request holds no large value itself; else it fails.
+    /// theirs, and replies that wait for their port may not take the last ones. Beyond that a job waits, which is safe as long as
+    /// its request holds no large value itself; else it fails.
     fn admit_large<T, P>(&mut self, ctx: &Context<'_, T, P>, at: u32) -> Admission
     where
         T: Transport<Buf = B>,
@@ -310,14 +314,15 @@ impl<B: Buf, C: Client> Engine<B, C> {
         if job.is_large {
             return Admission::Go;
         }
-        if self.large < (ctx.pools.messages.capacity() / 4).max(1) {
+        let (pool, request) = (&ctx.pools.messages, job.request);
+        if self.large < (pool.capacity() / 4).max(1) && pool.available() > pool.capacity() / 16 {
             job.is_large = true;
             self.large += 1;
             return Admission::Go;
         }
-        let request = job.request;
-        let alone = self.requests.value(request).is_some_and(|r| r.roll.first == r.roll.last);
-        if alone { Admission::Wait } else { Admission::Fail }
+        let holds_none =
+            self.requests.get(request).is_some_and(|r| r.roll.first == r.roll.last && r.answer.large == 0);
+        if holds_none { Admission::Wait } else { Admission::Fail }
     }
 
     /// Puts a job behind the others that wait for the same.

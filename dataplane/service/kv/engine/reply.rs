@@ -11,6 +11,17 @@ use rdma_engine::transport::Transport;
 /// Values up to this length are copied behind what is there, instead of chained. Bytes.
 const COPYBREAK: usize = 256;
 
+/// What became of a value.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Said {
+    /// There was none to be said.
+    Nothing,
+    /// It was copied.
+    Copied,
+    /// Its buffers are the answer's.
+    Hung,
+}
+
 /// Puts text behind the answer.
 pub(super) fn text<T, P>(ctx: &mut Context<'_, T, P>, answer: &mut Answer<T::Buf>, pieces: &[&[u8]])
 where
@@ -31,6 +42,17 @@ where
     text(ctx, answer, &[line.as_bytes(), b"\r\n"]);
 }
 
+/// A line that says what is wrong.
+pub(super) fn say_error<T, P>(ctx: &mut Context<'_, T, P>, answer: &mut Answer<T::Buf>, line: &str)
+where
+    T: Transport,
+    P: Pool<Buf = T::Buf>,
+{
+    let alone = answer.is_error || answer.body.is_none();
+    say(ctx, answer, line);
+    answer.is_error = alone;
+}
+
 fn put<T, P>(ctx: &mut Context<'_, T, P>, answer: &mut Answer<T::Buf>, bytes: &[u8])
 where
     T: Transport,
@@ -39,6 +61,7 @@ where
     if answer.is_spoilt || bytes.is_empty() {
         return;
     }
+    answer.is_error = false;
     if let Some(room) = answer.body.as_mut().and_then(|body| body.append(bytes.len())) {
         return room.copy_from_slice(bytes);
     }
@@ -60,7 +83,8 @@ pub(super) fn value<T, P>(
     line: &[u8],
     mut value: T::Buf,
     end: &'static [u8],
-) where
+) -> Said
+where
     T: Transport,
     P: Pool<Buf = T::Buf>,
 {
@@ -69,7 +93,11 @@ pub(super) fn value<T, P>(
     if small {
         put(ctx, answer, line);
         value.segments().for_each(|segment| put(ctx, answer, segment));
-    } else if let Some(room) = value.prepend(line.len()) {
+        put(ctx, answer, end);
+        return Said::Copied;
+    }
+    answer.is_error = false;
+    if let Some(room) = value.prepend(line.len()) {
         room.copy_from_slice(line);
         hang(ctx, answer, value);
     } else {
@@ -77,6 +105,7 @@ pub(super) fn value<T, P>(
         hang(ctx, answer, value);
     }
     put(ctx, answer, end);
+    Said::Hung
 }
 
 /// Hangs a buffer behind the answer.
@@ -86,6 +115,7 @@ where
     P: Pool<Buf = T::Buf>,
 {
     match &mut answer.body {
+        _ if answer.is_spoilt => {}
         Some(body) => {
             if body.chain(buf).is_err() {
                 spoil(ctx, answer);
@@ -95,7 +125,7 @@ where
     }
 }
 
-fn spoil<T: Transport, P>(ctx: &mut Context<'_, T, P>, answer: &mut Answer<T::Buf>) {
+pub(super) fn spoil<T: Transport, P>(ctx: &mut Context<'_, T, P>, answer: &mut Answer<T::Buf>) {
     ctx.tally.drop(DropReason::PoolDry, 1);
     answer.is_spoilt = true;
     answer.body = None;
@@ -111,10 +141,12 @@ impl<B: Buf, C: Client> Engine<B, C> {
         let Some(request) = self.requests.value(at) else { return };
         let (client, mut answer) = (request.client, std::mem::take(&mut request.answer));
         self.requests.discard(at);
+        self.large -= answer.large;
+        self.kept -= answer.kept;
         if answer.is_spoilt {
             // Better a word than silence, if there is a buffer for it now.
-            answer = Answer { body: None, is_spoilt: false, is_error: true };
-            say(ctx, &mut answer, Failure::OutOfMemory.text());
+            answer = Answer::default();
+            say_error(ctx, &mut answer, Failure::OutOfMemory.text());
         }
         if let Some(body) = answer.body.filter(|_| !answer.is_spoilt) {
             ctx.tally.add(Counter::KvReplies, 1);

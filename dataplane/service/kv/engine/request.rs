@@ -104,13 +104,17 @@ pub(super) struct Answer<B> {
     pub(super) body: Option<B>,
     /// Something of the answer had no room, or there is none to be given.
     pub(super) is_spoilt: bool,
-    /// It is an error.
+    /// Nothing but errors have been said.
     pub(super) is_error: bool,
+    /// Large values in it, or in buffers that large ones arrive in: they count until the reply goes.
+    pub(super) large: usize,
+    /// Buffers of it that count among what is [kept](super::Engine) for later commands of the request.
+    pub(super) kept: usize,
 }
 
 impl<B> Default for Answer<B> {
     fn default() -> Self {
-        Answer { body: None, is_spoilt: false, is_error: false }
+        Answer { body: None, is_spoilt: false, is_error: false, large: 0, kept: 0 }
     }
 }
 

@@ -166,6 +166,7 @@ impl Cluster {
                 call_qp: None,
                 downs: vec![],
                 replies: VecDeque::new(),
+                errors: 0,
                 is_stuck: false,
             }
         });

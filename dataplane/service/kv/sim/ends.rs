@@ -152,6 +152,8 @@ pub struct Gateway {
     pub downs: Vec<(PathIndex, PathEnd)>,
     /// Replies that nobody took yet: client and text.
     pub replies: VecDeque<(u32, Vec<u8>)>,
+    /// Replies so far that said nothing but errors.
+    pub errors: u64,
     /// It does nothing at all.
     pub is_stuck: bool,
 }
@@ -201,6 +203,7 @@ impl Gateway {
         while let Some(reply) = self.engine.next_reply() {
             let mut bytes = vec![0; reply.body.len()];
             copy_out(&reply.body, 0, &mut bytes);
+            self.errors += u64::from(reply.is_error);
             self.replies.push_back((reply.client, bytes));
         }
     }

@@ -1,5 +1,6 @@
 //! Gateways and memory nodes together.
 
+mod answers;
 mod deaths;
 mod hostile;
 mod protocol;
