@@ -25,13 +25,21 @@ fn main() {
             return;
         }
         let (small, restarting, relisting) = (seed % 4 == 1, seed % 4 == 2, seed % 4 == 3);
+        // Calls wait for places while lists are taken.
+        let waiting = seed % 8 == 7;
         let setup = Setup {
             nodes: if restarting || relisting { 2 } else { 1 },
             nodes_max: 3,
             partitions: 1 + (seed % 2) as u32,
-            gateways: 2,
-            arena: if small { 6 << 20 } else { 8 << 20 },
-            segment_units: if small { 256 } else { 1024 },
+            gateways: if waiting { 3 } else { 2 },
+            arena: if waiting {
+                256 << 10
+            } else if small {
+                6 << 20
+            } else {
+                8 << 20
+            },
+            segment_units: if small || waiting { 256 } else { 1024 },
             locations: 500,
             tear: 1 + (seed % 20) as u32,
             staging_slots: (seed % 5) as u16,
@@ -39,7 +47,11 @@ fn main() {
             seed,
             ..Setup::default()
         };
-        let (keys, largest) = if small { (2000, 9000) } else { (60, 1500) };
+        let (keys, largest) = match (small, waiting) {
+            (true, _) => (2000, 9000),
+            (_, true) => (150, 3000),
+            _ => (60, 1500),
+        };
         let mut race = Race::new(setup, keys, largest);
         let mut relists = relisting.then(|| Relists::new(&mut race));
         race.run((gets - done).min(200_000), |race| {

@@ -4,6 +4,7 @@
 use super::cluster::{Cluster, Setup};
 use super::ends::client_of;
 use super::history::{Event, History, Kind};
+use crate::stats::Counter;
 use rdma_engine::sim::Rng;
 use std::collections::HashMap;
 
@@ -66,6 +67,8 @@ pub struct Race {
     pub errors: u64,
     keys: u64,
     largest: u64,
+    /// Gateways at which nobody asks anything.
+    silent: Vec<usize>,
 }
 
 impl Race {
@@ -86,12 +89,16 @@ impl Race {
             errors: 0,
             keys,
             largest,
+            silent: vec![],
         }
     }
 
     /// One request of somebody at some gateway.
     fn ask(&mut self) {
         let gateway = self.rng.below(self.cluster.gateways.len() as u64) as usize;
+        if self.silent.contains(&gateway) {
+            return;
+        }
         let key = self.rng.below(self.keys).min(self.rng.below(self.keys)) as u32;
         let mutating = |e: &&Event| e.key == key && !matches!(e.kind, Kind::Get(_));
         let mutations = self.asked.values().filter(mutating).count();
@@ -153,6 +160,27 @@ impl Race {
         }
     }
 
+    /// A turn in which clients ask.
+    fn turn(&mut self) {
+        for _ in 0..self.rng.below(8) {
+            if self.asked.len() < 200 && self.cluster.gateways.iter().all(|g| g.engine.has_room()) {
+                self.ask();
+            }
+        }
+        self.cluster.turn();
+        self.hear();
+    }
+
+    /// So many turns, or until `done`.
+    fn turns(&mut self, most: usize, done: impl Fn(&Cluster) -> bool) {
+        for _ in 0..most {
+            if done(&self.cluster) {
+                return;
+            }
+            self.turn();
+        }
+    }
+
     /// Asks until `gets` GETs have been answered; every 2000 turns something else happens.
     ///
     /// # Panics
@@ -160,13 +188,7 @@ impl Race {
     pub fn run(&mut self, gets: u64, mut now_and_then: impl FnMut(&mut Self)) {
         let mut turns = 0u64;
         while self.gets < gets {
-            for _ in 0..self.rng.below(8) {
-                if self.asked.len() < 200 && self.cluster.gateways.iter().all(|g| g.engine.has_room()) {
-                    self.ask();
-                }
-            }
-            self.cluster.turn();
-            self.hear();
+            self.turn();
             turns += 1;
             if turns.is_multiple_of(2000) {
                 now_and_then(self);
@@ -200,17 +222,19 @@ pub fn restart(race: &mut Race, node: usize) {
     (0..gateways).for_each(|g| race.cluster.connect(node, g));
 }
 
-/// A third node that comes into the list of two and leaves it again, list after list; two gateways take each list at different
-/// times.
+/// A third node that comes into the list of two and leaves it again, list after list; gateways take each list at different
+/// times. Of three or more one reports nothing while the first takes a list: calls of the others wait for places then.
 pub struct Relists {
     new: usize,
     generation: u64,
+    /// Calls that waited for places while lists were taken.
+    pub stalled: u64,
 }
 
 impl Relists {
     /// Of a race of two nodes with room for a third, whose lists have the number 1.
     pub fn new(race: &mut Race) -> Self {
-        Relists { new: race.cluster.add_node(), generation: 1 }
+        Relists { new: race.cluster.add_node(), generation: 1, stalled: 0 }
     }
 
     /// The next list.
@@ -219,19 +243,27 @@ impl Relists {
     /// If a node that has left is not let go.
     pub fn next(&mut self, race: &mut Race) {
         self.generation += 1;
-        let (new, comes) = (self.new, self.generation.is_multiple_of(2));
+        let (new, comes, gateways) =
+            (self.new, self.generation.is_multiple_of(2), race.cluster.gateways.len());
         if comes && self.generation > 2 {
             // It was let go and comes back by a connection of its own.
-            (0..2).for_each(|g| race.cluster.connect(new, g));
+            (0..gateways).for_each(|g| race.cluster.connect(new, g));
         }
         let list: &[usize] = if comes { &[0, 1, new] } else { &[0, 1] };
-        let first = race.rng.below(2) as usize;
-        race.cluster.relist(first, self.generation, list);
-        for _ in 0..race.rng.below(300) {
-            race.cluster.turn();
-            race.hear();
+        let first = race.rng.below(gateways as u64) as usize;
+        let others = (1..gateways).map(|n| (first + n) % gateways);
+        if gateways > 2 {
+            self.take_while_others_wait(race, first, (first + 1) % gateways, list);
+        } else {
+            race.cluster.relist(first, self.generation, list);
         }
-        race.cluster.relist(1 - first, self.generation, list);
+        for other in others {
+            for _ in 0..race.rng.below(300) {
+                race.cluster.turn();
+                race.hear();
+            }
+            race.cluster.relist(other, self.generation, list);
+        }
         let mut turns = 0;
         while !comes && !race.cluster.is_apart(new) {
             race.cluster.turn();
@@ -239,8 +271,24 @@ impl Relists {
             turns += 1;
             assert!(turns < 100_000, "it is not let go: {:?}", race.cluster.downs());
             if race.cluster.has_left(new) {
-                (0..2).for_each(|g| race.cluster.fail_node_end(new, g));
+                (0..gateways).for_each(|g| race.cluster.fail_node_end(new, g));
             }
         }
+    }
+
+    /// One gateway takes a list, while another one reports nothing.
+    fn take_while_others_wait(&mut self, race: &mut Race, first: usize, stuck: usize, list: &[usize]) {
+        race.silent = vec![first, stuck];
+        race.turns(2000, |c| c.gateways[first].engine.is_idle());
+        race.cluster.gateways[stuck].is_stuck = true;
+        let waited = race.cluster.node_count(Counter::KvStalled);
+        race.turns(2000, |c| c.node_count(Counter::KvStalled) > waited);
+        race.cluster.relist(first, self.generation, list);
+        race.turns(1000, |c| c.gateways[first].engine.is_settled());
+        self.stalled += race.cluster.node_count(Counter::KvStalled) - waited;
+        race.silent = vec![stuck];
+        race.turns(100, |_| false);
+        race.cluster.gateways[stuck].is_stuck = false;
+        race.silent.clear();
     }
 }

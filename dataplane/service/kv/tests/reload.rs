@@ -300,3 +300,22 @@ fn lists_change_while_clients_read_and_write() {
     assert!(race.hits > race.gets / 10, "{} hits of {}", race.hits, race.gets);
     race.cluster.close();
 }
+
+/// As above, with too little room, and with a gateway that does not report while lists are taken: calls by the old list wait for
+/// places while keys get another owner.
+#[test]
+fn lists_change_while_calls_wait_for_places() {
+    for seed in [2, 14] {
+        let small = Setup { arena: 128 << 10, segment_units: 256, ..Setup::default() };
+        let setup = Setup { nodes: 2, nodes_max: 3, gateways: 3, tear: 4, seed, ..small };
+        let mut race = Race::new(setup, 150, 3000);
+        let (mut relists, mut lists) = (Relists::new(&mut race), 0);
+        race.run(3000, |race| {
+            (0..10).for_each(|_| relists.next(race));
+            lists += 10;
+        });
+        assert!(lists > 0 && relists.stalled > 5, "{lists} lists, {} calls waited", relists.stalled);
+        assert!(race.hits > race.gets / 10, "{} hits of {}", race.hits, race.gets);
+        race.cluster.close();
+    }
+}
