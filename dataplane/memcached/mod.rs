@@ -15,6 +15,7 @@
 pub mod base64;
 pub mod engine;
 pub mod expiry;
+mod fuzz;
 mod line;
 pub mod map;
 pub mod meta;
@@ -32,6 +33,7 @@ mod tests;
 
 pub use engine::{Change, Content, Full, Item, Items, execute};
 pub use expiry::Exptime;
+pub use fuzz::fuzz_parse;
 pub use map::ItemMap;
 pub use operation::{Bits, Hit, Operation, Outcome};
 pub use reply::Output;

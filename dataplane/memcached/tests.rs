@@ -6,7 +6,7 @@ use super::operation::{Hit, Outcome};
 use super::reply::Fixed;
 use super::request::{Command, Limits, Parsed, Request, StatsGroup, parse};
 use super::rpc::{self, Call};
-use super::{ItemMap, KEY_BYTES_MAX, Served, serve};
+use super::{ItemMap, KEY_BYTES_MAX, Served, fuzz_parse, serve};
 
 const LIMITS: Limits = Limits { value_bytes_max: 1000 };
 const NOW: u32 = 1_800_000_000;
@@ -271,6 +271,15 @@ proptest! {
     #[test]
     fn any_bytes_are_served(input in vec(any::<u8>(), 0..400)) {
         talk(&mut map(), NOW, &input);
+    }
+
+    #[test]
+    fn the_fuzz_target_holds(bytes in vec(any::<u8>(), 0..200), text in commands(), cut in 0..400_usize) {
+        let text = [&b"\0\x01\0\0\0\x01\0\0"[..], &text[..text.len().min(cut)]].concat();
+        for input in [&bytes[..], &text] {
+            fuzz_parse(input);
+        }
+        fuzz_parse(&[&text[..], &bytes].concat());
     }
 
     #[test]

@@ -319,6 +319,14 @@ impl Writer {
         self.counts
     }
 
+    /// Counts what is in the segments anew, for tests and fuzzers.
+    ///
+    /// # Panics
+    /// If it is not what was counted on the way.
+    pub fn check(&self) {
+        self.arena.check();
+    }
+
     pub(super) fn write_generation(&mut self, generation: u64) {
         self.generation = generation;
         let at = std::mem::offset_of!(PartitionBlock, generation);

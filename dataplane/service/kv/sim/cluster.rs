@@ -23,6 +23,7 @@ use rdma_engine::transport::Device;
 use rdma_engine::types::Time;
 use rdma_engine::wr::{Op, RemoteSlice};
 use std::collections::VecDeque;
+use std::ops::Range;
 use std::sync::Arc;
 use zerocopy::IntoBytes;
 
@@ -289,23 +290,38 @@ impl Cluster {
 
     /// A gateway says something to a node that no gateway would say.
     pub fn forge_call(&mut self, gateway: usize, bytes: &[u8]) {
+        assert!(self.may_forge_call(gateway, bytes));
+    }
+
+    /// As [`forge_call`](Self::forge_call); false if the connection is not there any more.
+    pub fn may_forge_call(&mut self, gateway: usize, bytes: &[u8]) -> bool {
         let g = &mut self.gateways[gateway];
-        g.end.forge(g.call_qp.expect("a connection"), Op::Send, bytes);
+        g.end.forge(g.call_qp.expect("a connection"), Op::Send, bytes)
     }
 
     /// A gateway writes something into its staging region at the first node, `at` bytes from its begin, with this immediate.
     pub fn forge_written_call(&mut self, gateway: usize, at: u64, immediate: u32, bytes: &[u8]) {
+        assert!(self.may_forge_written_call(gateway, at, immediate, bytes));
+    }
+
+    /// As [`forge_written_call`](Self::forge_written_call); false if the connection is not there any more.
+    pub fn may_forge_written_call(&mut self, gateway: usize, at: u64, immediate: u32, bytes: &[u8]) -> bool {
         let region = &self.nodes[0].staging[gateway];
         let len = bytes.len() as u32;
         let to = RemoteSlice { addr: region.window().addr() + at, rkey: region.rkey(), len };
         let g = &mut self.gateways[gateway];
-        g.end.forge(g.call_qp.expect("a connection"), Op::WriteImm(to, immediate), bytes);
+        g.end.forge(g.call_qp.expect("a connection"), Op::WriteImm(to, immediate), bytes)
     }
 
     /// A node answers what no node would answer.
     pub fn forge_answer(&mut self, node: usize, bytes: &[u8]) {
+        assert!(self.may_forge_answer(node, bytes));
+    }
+
+    /// As [`forge_answer`](Self::forge_answer); false if the connection is not there any more.
+    pub fn may_forge_answer(&mut self, node: usize, bytes: &[u8]) -> bool {
         let w = &mut self.nodes[node].workers[0];
-        w.end.forge(w.call_qp.expect("a connection"), Op::Send, bytes);
+        w.end.forge(w.call_qp.expect("a connection"), Op::Send, bytes)
     }
 
     /// Control gives up what is between a gateway and a node, at the gateway's end.
@@ -339,6 +355,12 @@ impl Cluster {
         frame.append(text.len()).unwrap().copy_from_slice(text);
         let now = self.now;
         with_ctx!(&mut g.end, now, |ctx| g.engine.ask(&mut ctx, client, frame, 0..text.len()));
+    }
+
+    /// A client's request where it came in.
+    pub(super) fn ask_in(&mut self, gateway: usize, client: u32, frame: HeapBuf, text: Range<usize>) {
+        let (now, g) = (self.now, &mut self.gateways[gateway]);
+        with_ctx!(&mut g.end, now, |ctx| g.engine.ask(&mut ctx, client, frame, text));
     }
 
     /// What a request is answered when everything is done that it asked for; empty if that is nothing.
@@ -442,6 +464,12 @@ impl Cluster {
             .flat_map(|p| [Lane::Read, Lane::Call].map(|l| gateway_path(&self.setup, node, p, l)));
         let ours: Vec<PathIndex> = ours.collect();
         self.gateways.iter().all(|g| ours.iter().all(|path| !g.links.contains(path)))
+    }
+
+    /// As [`close`](Self::close), when what the nodes count of their items has been found right.
+    pub fn close_checked(self) {
+        self.nodes.iter().flat_map(|n| &n.workers).for_each(|w| w.node.writer().check());
+        self.close();
     }
 
     /// Everything is closed; no buffer is lost.

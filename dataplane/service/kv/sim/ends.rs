@@ -55,12 +55,12 @@ impl End {
         }
     }
 
-    /// A message that no service of ours would send.
-    pub(super) fn forge(&mut self, qp: QpId, op: Op, bytes: &[u8]) {
+    /// A message that no service of ours would send. False if the queue pair takes none.
+    pub(super) fn forge(&mut self, qp: QpId, op: Op, bytes: &[u8]) -> bool {
         let mut buf = self.pools.messages.alloc().unwrap();
         buf.append(bytes.len()).unwrap().copy_from_slice(bytes);
         // Its completion belongs to nobody.
-        self.transport.post_send(qp, SendWr::new(op, buf, Cookie(u64::MAX))).unwrap();
+        self.transport.post_send(qp, SendWr::new(op, buf, Cookie(u64::MAX))).is_ok()
     }
 
     /// A count.

@@ -3,6 +3,7 @@
 
 mod cluster;
 mod ends;
+mod fuzz;
 mod history;
 mod race;
 mod torn;
@@ -11,5 +12,6 @@ mod torn;
 pub(in crate::service::kv) use cluster::members;
 pub use cluster::{Cluster, Node, Setup, VALUE};
 pub use ends::{End, Gateway, NodeEnd};
+pub use fuzz::{fuzz_calls, fuzz_clients};
 pub use race::{Race, Relists, restart};
 pub use torn::Torn;
