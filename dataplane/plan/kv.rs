@@ -178,7 +178,12 @@ fn nodes_max(keys: &KvKeys, index: usize, name: &str, ledger: &mut Ledger) -> u3
         ledger.refuse(service_at(index, "kv", "nodes"), what, "list fewer");
     } else if listed > max {
         let what = format!("{listed} memory nodes are listed");
-        ledger.refuse_value(at, max, what, format!("set nodes_max = {listed} or more"));
+        ledger.refuse_value(
+            at,
+            max,
+            what,
+            format!("set nodes_max = {listed} or more, which takes effect with a start only"),
+        );
     }
     ledger.rule("nodes", name, format!("{listed} memory nodes listed, nodes_max"), format!("room for {max}"));
     max.max(listed)
