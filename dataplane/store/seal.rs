@@ -31,7 +31,7 @@ impl Secret {
             let (low, high) = halves(pair);
             (one, other) = (other, fold(one ^ low, self.keys[0] ^ high));
         }
-        let (low, high) = halves(&padded(rest));
+        let (low, high) = padded(rest);
         let last = fold(one ^ low, self.keys[1] ^ high);
         fold(last ^ other.rotate_left(23), self.keys[2] ^ bytes.len() as u64)
     }
@@ -44,9 +44,9 @@ fn halves(bytes: &[u8; 16]) -> (u64, u64) {
     (both as u64, (both >> 64) as u64)
 }
 
-/// Up to 15 bytes, and zeros; without a call for so few.
+/// The two words of up to 15 bytes, and zeros; without a call for so few.
 #[inline(always)]
-fn padded(rest: &[u8]) -> [u8; 16] {
+fn padded(rest: &[u8]) -> (u64, u64) {
     let word = |bytes: &[u8]| -> u64 {
         let (first, n) = (bytes.first_chunk::<4>(), bytes.len());
         match (first, bytes.last_chunk::<4>()) {
@@ -57,11 +57,10 @@ fn padded(rest: &[u8]) -> [u8; 16] {
             _ => bytes.iter().rev().fold(0, |word, byte| word << 8 | u64::from(*byte)),
         }
     };
-    let (low, high) = match rest.split_at_checked(8) {
+    match rest.split_at_checked(8) {
         Some((low, high)) => (word(low), word(high)),
         None => (word(rest), 0),
-    };
-    (u128::from(high) << 64 | u128::from(low)).to_le_bytes()
+    }
 }
 
 /// It is a secret.

@@ -54,29 +54,24 @@ impl<B: Buf, C: Client> Engine<B, C> {
         let (bytes, text, mut roll) = (frame.first(), request.text.clone(), Roll::EMPTY);
         let mut decoded = [0; KEY_BYTES_MAX];
         let parsed = match parse(&bytes[text.clone()], &mut decoded, &limits) {
-            Parsed::Request(parsed) => Some(parsed),
+            Parsed::Request(parsed) => parsed,
             // A datagram is all there will ever be: what is missing never comes.
             Parsed::Incomplete { .. } | Parsed::Close => {
                 ctx.tally.add(Counter::KvMalformed, 1);
-                None
+                return false;
             }
         };
-        if let Some(parsed) = &parsed {
-            request.style = style_of(&parsed.command);
-            request.store = StoreAt::of(&parsed.command, bytes);
-            request.command_at = text.start;
-            request.text.start = (text.start + parsed.used).saturating_add(parsed.skip).min(text.end);
-            let (flow, mut answer) = (request.client.flow(), std::mem::take(&mut request.answer));
-            let mut begin = Begin { engine: self, request: at, flow, frame: bytes, roll: &mut roll };
-            begin.command(ctx, &parsed.command, &mut answer);
-            let Some(request) = self.requests.value(at) else { return false };
-            (request.roll, request.answer) = (roll, answer);
-        }
-        let is_one = parsed.is_some();
+        request.style = style_of(&parsed.command);
+        request.store = StoreAt::of(&parsed.command, bytes);
+        request.command_at = text.start;
+        request.text.start = (text.start + parsed.used).saturating_add(parsed.skip).min(text.end);
+        let (flow, mut answer) = (request.client.flow(), std::mem::take(&mut request.answer));
+        let mut begin = Begin { engine: self, request: at, flow, frame: bytes, roll: &mut roll };
+        begin.command(ctx, &parsed.command, &mut answer);
         if let Some(request) = self.requests.value(at) {
-            request.frame = Some(frame);
+            (request.roll, request.answer, request.frame) = (roll, answer, Some(frame));
         }
-        is_one
+        true
     }
 
     pub(super) fn limits(&self) -> Limits {

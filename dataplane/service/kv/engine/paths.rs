@@ -68,9 +68,8 @@ impl<B: Buf, C: Client> Engine<B, C> {
     /// What a node says of itself; another start of it is another node.
     fn meet(&mut self, part: usize, node: Node) {
         let most = usize::from(self.settings.node_workers_max);
-        let index = part / most;
-        let state = &mut self.nodes[index];
-        if state.node.is_none_or(|known| known.epoch != node.epoch) {
+        let index = usize::from(self.parts[part].node);
+        if self.nodes[index].node.is_none_or(|known| known.epoch != node.epoch) {
             for part in index * most..(index + 1) * most {
                 self.locations.forget_node(part as u16);
             }
