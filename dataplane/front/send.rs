@@ -97,10 +97,38 @@ impl<B: PortBuf> Front<B> {
         slices: &impl Pool<Buf = B>,
         tx: &mut impl Egress<B>,
     ) {
-        let Some(mut reply) = self.reply(peer, body) else { return };
         let waits = !self.backlog.is_empty();
+        let body = match if waits || tx.room() == 0 { Err(body) } else { self.in_place(peer, body) } {
+            Ok(frame) => return self.push(frame, tx),
+            Err(body) => body,
+        };
+        let Some(mut reply) = self.reply(peer, body) else { return };
         if waits || self.serve(&mut reply, frames, slices, tx) != Turn::Done {
             self.backlog.push_back(reply);
+        }
+    }
+
+    /// The frame of a reply that fits into one datagram and has room for its headers where it lies, as most do. Gives any other
+    /// back.
+    #[inline]
+    fn in_place(&mut self, peer: &Peer, body: B) -> Result<B, B> {
+        let local = &self.locals[usize::from(peer.local)];
+        let len = body.len();
+        let has_room = body.segment_count() == 1 && body.headroom() >= local.header_bytes();
+        if !has_room || len == 0 || len > local.text_bytes() || !body.is_unique() {
+            return Err(body);
+        }
+        let sum = sum_of((local, peer), &body);
+        let header = FrameHeader::of_one(peer.request_id);
+        let part = Part { frame: body, text_len: len, sum, how: How::InPlace };
+        match finish(local, part, peer, &header) {
+            Ok(frame) => {
+                self.counters.in_place += 1;
+                self.counters.datagrams += 1;
+                self.counters.replies += 1;
+                Ok(frame)
+            }
+            Err(body) => Err(body),
         }
     }
 
@@ -274,7 +302,7 @@ impl<B: PortBuf> Front<B> {
                     How::Copied => self.counters.copied += 1,
                     How::Chained => {}
                 }
-                finish(local, part, &reply.peer, &header)
+                finish(local, part, &reply.peer, &header).map_err(|_| Stop::Give(FrontDrop::DoesNotFit))
             }
             Err((body, stop)) => {
                 reply.rest = Some(body);
@@ -291,13 +319,11 @@ fn sum_of<B: PortBuf>((local, peer): Between<'_>, part: &B) -> InternetChecksum 
     if local.sums(peer) { part.segments().fold(empty, |sum, segment| sum.with(segment)) } else { empty }
 }
 
-/// Writes the headers into the headroom, which is there.
+/// Writes the headers into the headroom, which is there; else gives the part back.
 #[inline]
-fn finish<B: PortBuf>(local: &Local, part: Part<B>, peer: &Peer, header: &FrameHeader) -> Result<B, Stop> {
+fn finish<B: PortBuf>(local: &Local, part: Part<B>, peer: &Peer, header: &FrameHeader) -> Result<B, B> {
     let Part { mut frame, text_len, sum, .. } = part;
-    let Some(room) = frame.prepend(local.header_bytes()) else {
-        return Err(Stop::Give(FrontDrop::DoesNotFit));
-    };
+    let Some(room) = frame.prepend(local.header_bytes()) else { return Err(frame) };
     local.write(room, peer, header, text_len, sum);
     // Where there is no room for padding the port pads.
     if let Some(missing) = MIN_FRAME.checked_sub(frame.len())

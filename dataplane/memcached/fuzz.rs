@@ -1,9 +1,9 @@
 //! What a fuzzer throws at the parser, and what must hold whatever it throws.
 
-use super::operation::Store;
+use super::operation::{Fetch, Store};
 use super::request::{Command, Limits, Parsed, Request, parse};
 use super::rpc::{self, CALL_BYTES_MAX, Call};
-use super::{KEY_BYTES_MAX, Operation, udp};
+use super::{KEY_BYTES_MAX, Operation, get_alone, udp};
 
 /// Small, so that short inputs get beyond it.
 const LIMITS: Limits = Limits { value_bytes_max: 100 };
@@ -31,6 +31,7 @@ pub fn fuzz_parse(bytes: &[u8]) {
 
 /// All requests of the input.
 fn requests(mut input: &[u8]) {
+    alone(input);
     loop {
         let mut key = [0; KEY_BYTES_MAX];
         match parse(input, &mut key, &LIMITS) {
@@ -45,6 +46,19 @@ fn requests(mut input: &[u8]) {
             Parsed::Close => return,
         }
     }
+}
+
+/// What is read as a `get` of one key and no more is that.
+fn alone(input: &[u8]) {
+    let Some(found) = get_alone(input) else { return };
+    let mut key = [0; KEY_BYTES_MAX];
+    let Parsed::Request(Request { command: Command::Get { keys, fetch, cas: false }, used, skip: 0 }) =
+        parse(input, &mut key, &LIMITS)
+    else {
+        panic!("no get");
+    };
+    assert!(keys.eq([found]) && used == input.len(), "another get");
+    assert_eq!(fetch, Fetch { value: true, bump: true, ..Fetch::default() });
 }
 
 /// What a request says is within bounds, and reaches a memory node as it is.

@@ -129,6 +129,63 @@ pub fn value_line(out: &mut impl Output, key: &[u8], flags: u32, bytes: u32, cas
     out.put(b"\r\n");
 }
 
+/// What [`value_line`] says of a value that is wanted without its cas unique, to be written where there is room for just that.
+#[derive(Clone, Copy, Debug)]
+pub struct ValueLine<'k> {
+    key: &'k [u8],
+    flags: u32,
+    bytes: u32,
+    digits: [usize; 2],
+}
+
+impl<'k> ValueLine<'k> {
+    /// The line of a value with this key, these flags and so many bytes.
+    #[inline]
+    #[must_use]
+    pub fn new(key: &'k [u8], flags: u32, bytes: u32) -> Self {
+        let digits = [flags, bytes].map(|n| n.checked_ilog10().unwrap_or(0) as usize + 1);
+        Self { key, flags, bytes, digits }
+    }
+
+    /// Its bytes.
+    #[inline]
+    #[must_use]
+    #[expect(clippy::len_without_is_empty, reason = "it never is")]
+    pub fn len(&self) -> usize {
+        b"VALUE   \r\n".len() + self.key.len() + self.digits[0] + self.digits[1]
+    }
+
+    /// Writes it.
+    ///
+    /// # Panics
+    /// If `room` has another length.
+    #[inline]
+    pub fn write(&self, room: &mut [u8]) {
+        assert_eq!(room.len(), self.len(), "room for a line");
+        let (word, room) = room.split_at_mut(b"VALUE ".len());
+        word.copy_from_slice(b"VALUE ");
+        let (key, room) = room.split_at_mut(self.key.len());
+        key.copy_from_slice(self.key);
+        let (flags, bytes) = room.split_at_mut(1 + self.digits[0]);
+        let (bytes, end) = bytes.split_at_mut(1 + self.digits[1]);
+        decimal(flags, self.flags);
+        decimal(bytes, self.bytes);
+        end.copy_from_slice(b"\r\n");
+    }
+}
+
+/// A space and a number that fills the rest.
+#[inline]
+fn decimal(room: &mut [u8], mut value: u32) {
+    for digit in room.iter_mut().rev() {
+        *digit = b'0' + (value % 10) as u8;
+        value /= 10;
+    }
+    if let Some(space) = room.first_mut() {
+        *space = b' ';
+    }
+}
+
 /// One item of a reply to `get`.
 pub fn value(out: &mut impl Output, key: &[u8], hit: &Hit<'_>, cas: bool) {
     value_line(out, key, hit.flags, hit.size, cas.then_some(hit.cas));

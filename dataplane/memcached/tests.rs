@@ -6,7 +6,7 @@ use super::operation::{Hit, Outcome};
 use super::reply::Fixed;
 use super::request::{Command, Limits, Parsed, Request, StatsGroup, parse};
 use super::rpc::{self, Call};
-use super::{ItemMap, KEY_BYTES_MAX, Served, fuzz_parse, serve};
+use super::{ItemMap, KEY_BYTES_MAX, Served, fuzz_parse, get_alone, reply, serve};
 
 const LIMITS: Limits = Limits { value_bytes_max: 1000 };
 const NOW: u32 = 1_800_000_000;
@@ -267,6 +267,11 @@ fn talk_directly(items: &mut ItemMap, mut input: &[u8]) -> String {
     out.iter().map(|&b| char::from(b)).collect()
 }
 
+/// Numbers of any length.
+fn numbers() -> impl Strategy<Value = u32> {
+    (any::<u32>(), 0..32_u32).prop_map(|(bits, shift)| bits >> shift)
+}
+
 proptest! {
     #[test]
     fn any_bytes_are_served(input in vec(any::<u8>(), 0..400)) {
@@ -280,6 +285,28 @@ proptest! {
             fuzz_parse(input);
         }
         fuzz_parse(&[&text[..], &bytes].concat());
+    }
+
+    #[test]
+    fn a_get_alone_is_what_it_would_be_among_others(key in vec(0x1E_u8..0x24, 0..20), plain in "[a-z!~\u{80}]{0,251}", end in 0..4) {
+        let end = ["\r\n", "\n", "\r\r\n", "\r\nget b\r\n"][end as usize];
+        for key in [&key[..], plain.as_bytes(), &[plain.as_bytes(), &key[..]].concat()] {
+            // The fuzz target asserts it.
+            let text = [b"get ", key, end.as_bytes()].concat();
+            fuzz_parse(&text);
+            let is_usual = (1..=KEY_BYTES_MAX).contains(&key.len()) && key.iter().all(|b| *b > b' ') && end == "\r\n";
+            prop_assert_eq!(get_alone(&text), is_usual.then_some(key));
+        }
+    }
+
+    #[test]
+    fn a_line_in_place_is_the_line(key in vec(any::<u8>(), 1..=KEY_BYTES_MAX), flags in numbers(), bytes in numbers()) {
+        let mut line = vec![];
+        reply::value_line(&mut line, &key, flags, bytes, None);
+        let in_place = reply::ValueLine::new(&key, flags, bytes);
+        let mut room = vec![0xEE; in_place.len()];
+        in_place.write(&mut room);
+        prop_assert_eq!(room, line);
     }
 
     #[test]

@@ -75,6 +75,27 @@ pub(super) fn get_one(line: &[u8]) -> Option<Command<'_>> {
     is_one.then(|| Command::Get { keys: Words(&line[3..]), fetch: value_fetch(), cas: false })
 }
 
+/// The key, if all that a text says is a `get` of one key: [`parse`](super::parse) understands the same. Texts that say
+/// so in a less usual way are left to that.
+#[inline]
+pub fn get_alone(text: &[u8]) -> Option<&[u8]> {
+    let key = text.strip_prefix(b"get ")?.strip_suffix(b"\r\n")?;
+    let (words, rest) = key.as_chunks::<8>();
+    let plain = match key.last_chunk() {
+        Some(last) => words.iter().chain([last]).all(|word| is_plain(u64::from_le_bytes(*word))),
+        None => rest.iter().all(|byte| *byte > b' '),
+    };
+    (plain && (1..=KEY_BYTES_MAX).contains(&key.len())).then_some(key)
+}
+
+/// True if each of eight bytes is above that of a space.
+#[inline]
+fn is_plain(word: u64) -> bool {
+    const ONES: u64 = u64::from_le_bytes([1; 8]);
+    // Below: no borrow goes past the lowest such byte, and any will do.
+    word.wrapping_sub(ONES * 0x21) & !word & (ONES << 7) == 0
+}
+
 /// What a `get` fetches.
 #[inline]
 fn value_fetch() -> Fetch {

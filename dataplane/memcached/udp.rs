@@ -22,6 +22,16 @@ pub struct FrameHeader {
     pub reserved: U16,
 }
 
+impl FrameHeader {
+    /// That of a message in one datagram.
+    #[inline]
+    #[must_use]
+    pub fn of_one(request_id: u16) -> Self {
+        let zero = 0.into();
+        Self { request_id: request_id.into(), sequence: zero, datagrams: 1.into(), reserved: zero }
+    }
+}
+
 /// Bytes of the header.
 pub const HEADER_BYTES: usize = size_of::<FrameHeader>();
 /// Bytes of a datagram with its header where nothing else is asked for, as memcached sends them.

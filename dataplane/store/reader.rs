@@ -15,8 +15,8 @@
 
 use super::geometry::Geometry;
 use super::layout::{ItemHeader, LIVE, Life, Location, MOST_KEY, MOST_VALUE, SLOTS, Slot, UNIT, item_units};
-use super::seal::Secrets;
-use super::writer::begin_seal;
+use super::seal::{Seal, Secrets};
+use super::writer::{begin_seal, sealed_header};
 use arrayvec::ArrayVec;
 use zerocopy::FromBytes;
 
@@ -112,25 +112,14 @@ pub fn judge(secrets: &Secrets, wanted: &Wanted<'_>, pieces: &[&[u8]], times: Ti
     if u32::from(header.units.get()) != units || units != wanted.units {
         return Verdict::Torn;
     }
-    let mut seal = begin_seal(secrets, header, wanted.place);
-    let (mut skip, mut left) = (UNIT, key_len + value_len);
-    let mut key = wanted.key;
-    let mut same = key_len == key.len();
-    for piece in pieces {
-        let piece = &piece[skip.min(piece.len())..];
-        skip = 0;
-        let piece = &piece[..left.min(piece.len())];
-        left -= piece.len();
-        seal.update(piece);
-        let (of_key, rest) = key.split_at(key.len().min(piece.len()));
-        same &= piece.starts_with(of_key);
-        key = rest;
-    }
-    if left > 0 || seal.finish() != header.seal.get() {
-        return Verdict::Torn;
-    }
-    if !same {
-        return Verdict::Other;
+    let is_whole_and_same = match pieces {
+        [piece] => check(secrets, wanted, header, piece),
+        pieces => check_pieces(secrets, wanted, header, pieces),
+    };
+    match is_whole_and_same {
+        None => return Verdict::Torn,
+        Some(false) => return Verdict::Other,
+        Some(true) => {}
     }
     let life = Life::from_word(header.life.get());
     if life.is_past(times.began_ms) {
@@ -148,6 +137,40 @@ pub fn judge(secrets: &Secrets, wanted: &Wanted<'_>, pieces: &[&[u8]], times: Ti
         value_at: UNIT + key_len,
         value_len,
     })
+}
+
+/// Whether an item in one piece has the key that is wanted; nothing if its seal is not that of its bytes.
+#[inline]
+fn check(secrets: &Secrets, wanted: &Wanted<'_>, header: &ItemHeader, piece: &[u8]) -> Option<bool> {
+    let (key_len, value_len) = (usize::from(header.key_len.get()), header.value_len.get() as usize);
+    let bytes = piece.get(UNIT..UNIT + key_len + value_len)?;
+    let seal = Seal::of(&secrets.seal, &sealed_header(header, wanted.place), bytes);
+    (seal == header.seal.get()).then(|| &bytes[..key_len] == wanted.key)
+}
+
+/// The same of an item in several pieces.
+fn check_pieces(
+    secrets: &Secrets,
+    wanted: &Wanted<'_>,
+    header: &ItemHeader,
+    pieces: &[&[u8]],
+) -> Option<bool> {
+    let (key_len, value_len) = (usize::from(header.key_len.get()), header.value_len.get() as usize);
+    let mut seal = begin_seal(secrets, header, wanted.place);
+    let (mut skip, mut left) = (UNIT, key_len + value_len);
+    let mut key = wanted.key;
+    let mut same = key_len == key.len();
+    for piece in pieces {
+        let piece = &piece[skip.min(piece.len())..];
+        skip = 0;
+        let piece = &piece[..left.min(piece.len())];
+        left -= piece.len();
+        seal.update(piece);
+        let (of_key, rest) = key.split_at(key.len().min(piece.len()));
+        same &= piece.starts_with(of_key);
+        key = rest;
+    }
+    (left == 0 && seal.finish() == header.seal.get()).then_some(same)
 }
 
 #[cfg(test)]

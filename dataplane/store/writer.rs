@@ -446,9 +446,15 @@ impl Writer {
 
 /// The seal up to where the key begins.
 pub(super) fn begin_seal<'a>(secrets: &'a Secrets, header: &ItemHeader, place: u64) -> Seal<'a> {
+    Seal::new(&secrets.seal, &sealed_header(header, place))
+}
+
+/// What of a header is sealed, and the item's place.
+#[inline]
+pub(super) fn sealed_header(header: &ItemHeader, place: u64) -> [u8; UNIT] {
     // The words outside the seal make room for the place.
     let mut first = [0; UNIT];
     first[SEALED].copy_from_slice(&header.as_bytes()[SEALED]);
     first[SEALED.end..].copy_from_slice(&place.to_le_bytes());
-    Seal::new(&secrets.seal, &first)
+    first
 }

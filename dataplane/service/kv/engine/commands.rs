@@ -1,7 +1,7 @@
 //! Commands of a request, one after the other; the keys of one command all at once.
 
 use super::Engine;
-use super::job::{Job, KeyAt, Outcome, Place, Step, Task};
+use super::job::{Job, KeyAt, Task};
 use super::reply::{say, say_error, text};
 use super::request::{Answer, Client, Roll, StoreAt, Style};
 use super::slab::NONE;
@@ -167,32 +167,9 @@ impl<B: Buf, C: Client> Begin<'_, B, C> {
 
     fn job(&mut self, key: KeyAt, task: Task, fetches: bool, part: u16, probe: Probe) {
         let engine = &mut *self.engine;
-        let writes = task == Task::Call;
         let is_ordered = task != Task::Flush && probe != Probe::NOWHERE;
         let lane = is_ordered.then_some(probe.hash ^ self.flow);
-        let job = Job {
-            task,
-            step: Step::Ordered,
-            request: self.request,
-            lane,
-            sibling: NONE,
-            next: NONE,
-            key,
-            part,
-            probe,
-            writes,
-            fetches,
-            is_large: false,
-            began: None,
-            began_ms: 0,
-            rounds: 0,
-            reads_out: 0,
-            is_broken: false,
-            item: Place { place: 0, units: 0, seq: None },
-            next_slot: 0,
-            generation_read: 0,
-            result: Outcome::Open,
-        };
+        let job = Job::new((self.request, task, fetches), key, lane, part, probe);
         let Some(at) = engine.jobs.insert(job) else { return };
         self.roll.pending += 1;
         let last = std::mem::replace(&mut self.roll.last, at);
@@ -210,14 +187,16 @@ impl<B: Buf, C: Client> Begin<'_, B, C> {
 }
 
 impl<B: Buf, C: Client> Engine<B, C> {
-    /// A new job takes its turn, or waits for it.
-    pub(super) fn enter(&mut self, at: u32) {
-        let Some(job) = self.jobs.value(at) else { return };
+    /// A new job takes its turn, or waits for it. True if it has it.
+    #[inline]
+    pub(super) fn enter(&mut self, at: u32) -> bool {
+        let Some(job) = self.jobs.value(at) else { return false };
         let writes = job.writes;
-        if job.lane.is_none_or(|lane| self.order.enter(lane, at, writes) == Turn::Now) {
+        let has_turn = job.lane.is_none_or(|lane| self.order.enter(lane, at, writes) == Turn::Now);
+        if has_turn {
             job.take_turn();
-            self.due.push_back(at);
         }
+        has_turn
     }
 }
 

@@ -1,5 +1,6 @@
 //! One key of one request on its way.
 
+use super::slab::NONE;
 use crate::memcached::Hit;
 use crate::service::kv::epochs::Began;
 use crate::store::geometry::Probe;
@@ -154,6 +155,40 @@ pub(super) struct Job<B> {
 }
 
 impl<B> Job<B> {
+    /// A job of a request that has not had its turn yet.
+    #[inline]
+    pub(super) fn new(
+        (request, task, fetches): (u32, Task, bool),
+        key: KeyAt,
+        lane: Option<u64>,
+        part: u16,
+        probe: Probe,
+    ) -> Self {
+        Job {
+            task,
+            step: Step::Ordered,
+            request,
+            lane,
+            sibling: NONE,
+            next: NONE,
+            key,
+            part,
+            probe,
+            writes: task == Task::Call,
+            fetches,
+            is_large: false,
+            began: None,
+            began_ms: 0,
+            rounds: 0,
+            reads_out: 0,
+            is_broken: false,
+            item: Place { place: 0, units: 0, seq: None },
+            next_slot: 0,
+            generation_read: 0,
+            result: Outcome::Open,
+        }
+    }
+
     /// Its turn has come.
     #[inline]
     pub(super) fn take_turn(&mut self) {

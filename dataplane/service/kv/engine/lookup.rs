@@ -1,6 +1,7 @@
 //! GETs: one READ where the item was last seen, or both buckets of the key and then the item.
 
 use super::job::{Failure, Outcome, Place, Step, Task};
+use super::parts::{Part, Path};
 use super::request::Client;
 use super::{Admission, Engine, Mark, What};
 use crate::memcached::{Command, Hit, KEY_BYTES_MAX, Parsed, parse};
@@ -13,7 +14,7 @@ use crate::store::reader::{Found, Times, Verdict, Wanted, candidates, judge};
 use arrayvec::ArrayVec;
 use rdma_engine::buf::{Buf, Pool, copy_out};
 use rdma_engine::transport::Transport;
-use rdma_engine::wr::{Completion, Op, Refusal, RemoteSlice, SendWr, Status};
+use rdma_engine::wr::{Completion, Cookie, Op, Refusal, RemoteSlice, SendWr, Status};
 
 /// How often a lookup that was overtaken is done again before the owner is asked.
 const ROUNDS: u8 = 3;
@@ -31,53 +32,66 @@ impl<B: Buf, C: Client> Engine<B, C> {
     }
 
     /// Reads the item where it was last seen, or where a slot leads; without either, the buckets.
+    #[inline]
     pub(super) fn read_item<T, P>(&mut self, ctx: &mut Context<'_, T, P>, at: u32)
     where
         T: Transport<Buf = B>,
         P: Pool<Buf = B>,
     {
-        let Some(job) = self.jobs.value(at) else { return };
-        let part = usize::from(job.part);
+        let unix_ms = self.unix_ms(ctx.now);
+        let Engine { jobs, parts, nodes, locations, .. } = self;
+        let Some(job) = jobs.value(at) else { return };
         if job.began.is_none() {
-            job.began = Some(self.parts[part].lookups.begin());
-            let hash = job.probe.hash;
-            let known = self.locations.find(hash).filter(|(p, _)| usize::from(*p) == part);
-            let unix_ms = self.unix_ms(ctx.now);
-            let clock = self.node_of(part).clock_ms(unix_ms);
-            let Some(job) = self.jobs.value(at) else { return };
-            job.began_ms = clock;
-            match known {
-                Some((_, Location { place, units, seq })) => {
-                    ctx.tally.add(Counter::KvLocated, 1);
-                    job.item = Place { place, units, seq: Some(seq) };
-                }
-                None => {
-                    job.step = Step::Buckets;
-                    return self.read_buckets(ctx, at);
-                }
-            }
+            let part = &mut parts[usize::from(job.part)];
+            job.began = Some(part.lookups.begin());
+            job.began_ms = nodes[usize::from(part.node)].clock_ms(unix_ms);
+            let known = locations.find(job.probe.hash).filter(|(p, _)| *p == job.part);
+            let Some((_, Location { place, units, seq })) = known else {
+                job.step = Step::Buckets;
+                return self.read_buckets(ctx, at);
+            };
+            ctx.tally.add(Counter::KvLocated, 1);
+            job.item = Place { place, units, seq: Some(seq) };
         }
-        let Some(job) = self.jobs.value(at) else { return };
+        if job.item.units as usize * UNIT + TAIL > ctx.pools.frames.buf_room() && !self.may_fetch(ctx, at) {
+            return;
+        }
+        self.post_item(ctx, at);
+    }
+
+    /// True if the job may fetch a large item now. If not it waits, or is over.
+    #[cold]
+    fn may_fetch<T, P>(&mut self, ctx: &mut Context<'_, T, P>, at: u32) -> bool
+    where
+        T: Transport<Buf = B>,
+        P: Pool<Buf = B>,
+    {
+        match self.admit_large(ctx, at) {
+            Admission::Go => return true,
+            Admission::Wait => {
+                if let Some(job) = self.jobs.value(at) {
+                    job.step = Step::Item;
+                }
+                self.line_up(at, |p| &mut p.to_read);
+            }
+            Admission::Fail => self.finish(ctx, at, Outcome::Failed(Failure::OutOfMemory)),
+        }
+        false
+    }
+
+    /// Posts the READ of the job's item.
+    #[inline]
+    fn post_item<T, P>(&mut self, ctx: &mut Context<'_, T, P>, at: u32)
+    where
+        T: Transport<Buf = B>,
+        P: Pool<Buf = B>,
+    {
+        let Engine { jobs, parts, paths, .. } = self;
+        let Some(job) = jobs.value(at) else { return };
+        let part = &parts[usize::from(job.part)];
         let Place { place, units, .. } = job.item;
-        if units as usize * UNIT + TAIL > ctx.pools.frames.buf_room() {
-            match self.admit_large(ctx, at) {
-                Admission::Go => {}
-                Admission::Wait => {
-                    if let Some(job) = self.jobs.value(at) {
-                        job.step = Step::Item;
-                    }
-                    return self.line_up(at, |p| &mut p.to_read);
-                }
-                Admission::Fail => return self.finish(ctx, at, Outcome::Failed(Failure::OutOfMemory)),
-            }
-        }
-        let offset = place * UNIT as u64;
-        let posted = match self.can_read(ctx, part) {
-            true => self.post_read(ctx, part, What::Item, at, offset, units * UNIT as u32),
-            false => Posted::Later,
-        };
-        let Some(job) = self.jobs.value(at) else { return };
-        match posted {
+        let (offset, len) = (place * UNIT as u64, units * UNIT as u32);
+        match post_read(ctx, part, paths, Mark::cookie(What::Item, at), offset, len) {
             Posted::Yes => {
                 ctx.tally.add(Counter::KvReads, 1);
                 (job.step, job.reads_out, job.is_broken) = (Step::Reading, 1, false);
@@ -115,7 +129,7 @@ impl<B: Buf, C: Client> Engine<B, C> {
             (What::Bucket, second, UNIT as u32),
             (What::Generation, generation, 8),
         ] {
-            match self.post_read(ctx, part, what, at, offset, len) {
+            match post_read(ctx, &self.parts[part], &self.paths, Mark::cookie(what, at), offset, len) {
                 Posted::Yes => out += 1,
                 Posted::Later => {}
                 Posted::Never(failure) => refused = Some(failure),
@@ -139,46 +153,6 @@ impl<B: Buf, C: Client> Engine<B, C> {
         }
     }
 
-    fn post_read<T, P>(
-        &mut self,
-        ctx: &mut Context<'_, T, P>,
-        part: usize,
-        what: What,
-        at: u32,
-        offset: u64,
-        len: u32,
-    ) -> Posted
-    where
-        T: Transport<Buf = B>,
-        P: Pool<Buf = B>,
-    {
-        let p = &self.parts[part];
-        let (Some(path), Some(region)) = (p.read, &p.region) else {
-            return Posted::Never(Failure::NodeDown);
-        };
-        let Some(link) = &self.paths[usize::from(path)].link else {
-            return Posted::Never(Failure::NodeDown);
-        };
-        if offset + u64::from(len) > region.len {
-            return Posted::Never(Failure::Refused);
-        }
-        let small = len as usize + TAIL <= ctx.pools.frames.buf_room();
-        if !small && len as usize > ctx.pools.messages.buf_room() {
-            return Posted::Never(Failure::OutOfMemory);
-        }
-        let buf = if small { ctx.pools.frames.alloc() } else { ctx.pools.messages.alloc() };
-        let Some(buf) = buf else { return Posted::Later };
-        let op = Op::Read(RemoteSlice { addr: region.addr + offset, rkey: region.rkey, len });
-        let cookie = Mark::cookie(what, at);
-        match ctx.transport.post_send(link.qp, SendWr::new(op, buf, cookie)).map_err(|refused| refused.why) {
-            Ok(()) => Posted::Yes,
-            Err(Refusal::Full) => Posted::Later,
-            Err(Refusal::NoRoom | Refusal::TooLong) => Posted::Never(Failure::OutOfMemory),
-            // The queue pair takes none any more: the end of the path is on its way.
-            Err(_) => Posted::Never(Failure::NodeDown),
-        }
-    }
-
     /// A READ is done.
     pub(super) fn read<T, P>(&mut self, ctx: &mut Context<'_, T, P>, mark: Mark, completion: Completion<B>)
     where
@@ -188,18 +162,8 @@ impl<B: Buf, C: Client> Engine<B, C> {
         let at = mark.of;
         let Some(job) = self.jobs.value(at) else { return };
         job.reads_out = job.reads_out.saturating_sub(1);
-        let part = usize::from(job.part);
-        if completion.status != Status::Success {
-            job.is_broken = true;
-            let path = self.parts[part].read;
-            self.path_failed(ctx, path, crate::service::relay::PathEnd::Send(completion.status));
-        }
-        let Some(job) = self.jobs.value(at) else { return };
-        if job.is_broken {
-            if job.reads_out == 0 {
-                self.read_broken(ctx, at);
-            }
-            return;
+        if completion.status != Status::Success || job.is_broken {
+            return self.read_failed(ctx, at, completion.status);
         }
         match mark.what {
             What::Item => self.read_an_item(ctx, at, completion.buf),
@@ -207,6 +171,7 @@ impl<B: Buf, C: Client> Engine<B, C> {
                 let mut bucket = [0; UNIT];
                 copy_out(&completion.buf, 0, &mut bucket);
                 let tag = job.probe.tag;
+                let part = usize::from(job.part);
                 if let Some(node) = self.node_of(part).node {
                     self.slots[at as usize].extend(candidates(&bucket, tag, &node.geometry));
                 }
@@ -218,6 +183,25 @@ impl<B: Buf, C: Client> Engine<B, C> {
                 job.generation_read = u64::from_le_bytes(word);
                 self.buckets_read(ctx, at);
             }
+        }
+    }
+
+    /// A READ failed, or one of its round did before it.
+    #[cold]
+    fn read_failed<T, P>(&mut self, ctx: &mut Context<'_, T, P>, at: u32, status: Status)
+    where
+        T: Transport<Buf = B>,
+        P: Pool<Buf = B>,
+    {
+        let Some(job) = self.jobs.value(at) else { return };
+        job.is_broken = true;
+        let part = usize::from(job.part);
+        if status != Status::Success {
+            let path = self.parts[part].read;
+            self.path_failed(ctx, path, crate::service::relay::PathEnd::Send(status));
+        }
+        if self.jobs.value(at).is_some_and(|job| job.reads_out == 0) {
+            self.read_broken(ctx, at);
         }
     }
 
@@ -321,18 +305,18 @@ impl<B: Buf, C: Client> Engine<B, C> {
         P: Pool<Buf = B>,
     {
         let unix_ms = self.unix_ms(ctx.now);
+        let (verdict, now_ms) = self.judge(at, &buf, unix_ms);
         let Some(job) = self.jobs.value(at) else { return };
-        let (part, hash, remembered) = (usize::from(job.part), job.probe.hash, job.item.seq.is_some());
-        let (began_ms, item, task) = (job.began_ms, job.item, job.task);
-        let now_ms = self.node_of(part).clock_ms(unix_ms);
-        match self.judge(at, item, &buf, Times { began_ms, now_ms }) {
+        let (part, hash, remembered, task) = (job.part, job.probe.hash, job.item.seq.is_some(), job.task);
+        match verdict {
             Verdict::Found(found) => {
                 let marks = bits(found.life.marks);
                 if task == (Task::Fetch { claim: true }) && marks.stale && !marks.claimed {
                     // Who renews it is for its owner to say.
                     return self.fall_back(ctx, at);
                 }
-                self.locations.found(hash, part as u16, found.location);
+                self.locations.found(hash, part, found.location);
+                let Err(buf) = self.answer_one(ctx, at, &found, buf) else { return };
                 let value = cut_out(buf, &found);
                 self.finish(ctx, at, Outcome::Hit(info(&found, seconds(now_ms)), value));
             }
@@ -363,13 +347,16 @@ impl<B: Buf, C: Client> Engine<B, C> {
         self.once_more(ctx, at, Step::Item);
     }
 
-    fn judge(&mut self, at: u32, item: Place, buf: &B, times: Times) -> Verdict {
+    /// What the item's bytes are worth, and what the time is for its node.
+    #[inline]
+    fn judge(&mut self, at: u32, buf: &B, unix_ms: u64) -> (Verdict, u64) {
         let limits = self.limits();
         let Engine { jobs, requests, parts, nodes, gathered, .. } = self;
-        let Some(job) = jobs.value(at) else { return Verdict::Torn };
-        let node = &nodes[usize::from(parts[usize::from(job.part)].node)];
-        let (Some(node), Some(request)) = (&node.node, requests.get(job.request)) else {
-            return Verdict::Torn;
+        let Some(job) = jobs.value(at) else { return (Verdict::Torn, unix_ms) };
+        let state = &nodes[usize::from(parts[usize::from(job.part)].node)];
+        let now_ms = state.clock_ms(unix_ms);
+        let (Some(node), Some(request)) = (&state.node, requests.get(job.request)) else {
+            return (Verdict::Torn, now_ms);
         };
         let mut decoded;
         let key = match job.key.of(request.bytes()) {
@@ -382,12 +369,14 @@ impl<B: Buf, C: Client> Engine<B, C> {
                 }
             }
         };
-        let wanted = Wanted { key, place: item.place, units: item.units, seq: item.seq };
+        let Place { place, units, seq } = job.item;
+        let wanted = Wanted { key, place, units, seq };
+        let times = Times { began_ms: job.began_ms, now_ms };
         if (2..=PIECES).contains(&buf.segment_count()) && buf.first().len() >= UNIT {
             let pieces: ArrayVec<&[u8], PIECES> = buf.segments().collect();
-            return judge(&node.secrets, &wanted, &pieces, times);
+            return (judge(&node.secrets, &wanted, &pieces, times), now_ms);
         }
-        judge(&node.secrets, &wanted, &[contiguous(buf, gathered)], times)
+        (judge(&node.secrets, &wanted, &[contiguous(buf, gathered)], times), now_ms)
     }
 }
 
@@ -399,6 +388,45 @@ enum Posted {
     Later,
     /// It cannot be.
     Never(Failure),
+}
+
+/// Posts a READ at a partition's node.
+#[inline]
+fn post_read<T, P>(
+    ctx: &mut Context<'_, T, P>,
+    part: &Part,
+    paths: &[Path],
+    cookie: Cookie,
+    offset: u64,
+    len: u32,
+) -> Posted
+where
+    T: Transport,
+    P: Pool<Buf = T::Buf>,
+{
+    let (Some(path), Some(region)) = (part.read, &part.region) else {
+        return Posted::Never(Failure::NodeDown);
+    };
+    let Some(link) = &paths[usize::from(path)].link else {
+        return Posted::Never(Failure::NodeDown);
+    };
+    if offset + u64::from(len) > region.len {
+        return Posted::Never(Failure::Refused);
+    }
+    let small = len as usize + TAIL <= ctx.pools.frames.buf_room();
+    if !small && len as usize > ctx.pools.messages.buf_room() {
+        return Posted::Never(Failure::OutOfMemory);
+    }
+    let buf = if small { ctx.pools.frames.alloc() } else { ctx.pools.messages.alloc() };
+    let Some(buf) = buf else { return Posted::Later };
+    let op = Op::Read(RemoteSlice { addr: region.addr + offset, rkey: region.rkey, len });
+    match ctx.transport.post_send(link.qp, SendWr::new(op, buf, cookie)).map_err(|refused| refused.why) {
+        Ok(()) => Posted::Yes,
+        Err(Refusal::Full) => Posted::Later,
+        Err(Refusal::NoRoom | Refusal::TooLong) => Posted::Never(Failure::OutOfMemory),
+        // The queue pair takes none any more: the end of the path is on its way.
+        Err(_) => Posted::Never(Failure::NodeDown),
+    }
 }
 
 /// Room behind a value for the end of a reply.

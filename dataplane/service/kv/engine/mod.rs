@@ -5,6 +5,7 @@
 //! | `request` | a datagram of a client; reads its commands one after the other |
 //! | `commands` | turns a command into jobs, one a key |
 //! | `job` | one key on its way |
+//! | `single` | a `get` of one key and nothing else: begun and answered in one go each |
 //! | `lookup` | GETs: the remembered place, or both buckets, then the item |
 //! | `calls` | everything else: mutations, flushes, GETs that raced too often |
 //! | `report` | what nodes are told by themselves: hits, epochs, memberships |
@@ -27,6 +28,7 @@ mod relist;
 mod reply;
 mod report;
 mod request;
+mod single;
 mod slab;
 mod stats;
 
@@ -186,7 +188,7 @@ impl<B: Buf, C: Client> Engine<B, C> {
     }
 
     /// Takes a request: `text` lies in the first segment of `frame`. Only while there [is room](Self::has_room).
-    /// [`go_on`](Self::go_on) begins it.
+    /// [`go_on`](Self::go_on) carries it out.
     #[inline]
     pub fn ask<T, P>(&mut self, ctx: &mut Context<'_, T, P>, client: C, frame: B, text: Range<usize>)
     where
@@ -194,7 +196,16 @@ impl<B: Buf, C: Client> Engine<B, C> {
         P: Pool<Buf = B>,
     {
         ctx.tally.add(Counter::KvRequests, 1);
-        if let Some(at) = self.requests.insert(Request::new(client, frame, text)) {
+        // Nothing that came before it may be overtaken.
+        let is_next = self.idle.is_empty() && self.holds_none();
+        let one = if is_next { self.as_one(frame.first(), &text) } else { None };
+        if let Some(one) = one {
+            return self.ask_one(ctx, client, frame, one);
+        }
+        let Some(at) = self.requests.insert(Request::new(client, frame, text)) else { return };
+        if is_next {
+            self.next_command(ctx, at);
+        } else {
             self.idle.push_back(at);
         }
     }
@@ -256,7 +267,10 @@ impl<B: Buf, C: Client> Engine<B, C> {
                 self.next_command(ctx, request);
             }
             while let Some(job) = self.fresh.pop_front() {
-                self.enter(job);
+                any = true;
+                if self.enter(job) {
+                    self.advance(ctx, job);
+                }
             }
             if self.due.is_empty() {
                 return any;

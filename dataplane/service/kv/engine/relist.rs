@@ -125,6 +125,12 @@ impl<B: Buf, C: Client> Engine<B, C> {
         self.relisting.held.push_back(at);
     }
 
+    /// True if no request waits for keys to settle.
+    #[inline]
+    pub(super) fn holds_none(&self) -> bool {
+        self.relisting.held.is_empty()
+    }
+
     /// Lets requests that waited go on, when keys have settled or the time is over. They come before anything that came later,
     /// in their order.
     #[inline]

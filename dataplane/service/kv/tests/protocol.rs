@@ -206,14 +206,20 @@ fn nothing_is_made_of_what_a_flush_under_way_takes() {
 fn the_order_of_a_clients_requests_is_kept() {
     let mut c = Cluster::new(Setup { tear: 20, ..Setup::default() });
     for round in 0..50 {
-        for n in 0..10u32 {
-            c.ask(0, 2 * n, format!("set k 0 0 6\r\n{round:03}{n:03}\r\n").as_bytes());
-            c.ask(0, 2 * n + 1, b"get k\r\n");
+        // Two spaces make a `get` that is not taken the short way.
+        for n in 0..5u32 {
+            c.ask(0, 4 * n, format!("set k 0 0 6\r\n{round:03}{n:03}\r\n").as_bytes());
+            c.ask(0, 4 * n + 1, b"get k\r\n");
+            c.ask(0, 4 * n + 2, b"get  k\r\n");
+            c.ask(0, 4 * n + 3, b"get k\r\n");
         }
         c.until(|c| c.gateways[0].replies.len() == 20);
-        for n in 0..10u32 {
-            let expected = format!("VALUE k 0 6\r\n{round:03}{n:03}\r\nEND\r\n");
-            let reply = c.gateways[0].replies.iter().find(|(client, _)| *client == 2 * n + 1).unwrap();
+        for n in 0..20u32 {
+            let expected = match n % 4 {
+                0 => "STORED\r\n".to_owned(),
+                _ => format!("VALUE k 0 6\r\n{round:03}{:03}\r\nEND\r\n", n / 4),
+            };
+            let reply = c.gateways[0].replies.iter().find(|(client, _)| *client == n).unwrap();
             assert_eq!(String::from_utf8_lossy(&reply.1), expected);
         }
         c.gateways[0].replies.clear();
