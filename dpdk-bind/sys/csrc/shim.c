@@ -59,6 +59,13 @@ struct rte_mbuf *dpdk_sys_mbuf_alloc(struct rte_mempool *pool)
 	if (unlikely(cache == NULL || cache->len == 0))
 		return alloc_uncached(pool);
 	m = cache->objs[--cache->len];
+	/* Who takes one soon takes another. */
+	if (likely(cache->len > 0)) {
+		struct rte_mbuf *next = cache->objs[cache->len - 1];
+
+		rte_mbuf_prefetch_part1(next);
+		rte_mbuf_prefetch_part2(next);
+	}
 	rte_pktmbuf_reset(m);
 	return m;
 }

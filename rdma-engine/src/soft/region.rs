@@ -57,6 +57,14 @@ impl Target<'_> {
         }
     }
 
+    /// Hints that so many bytes from the start will be copied out soon.
+    #[inline]
+    pub(crate) fn prefetch(&self, len: usize) {
+        if let Target::Mapped(window) = self {
+            window.prefetch(len);
+        }
+    }
+
     /// Copies bytes in at the start.
     #[inline]
     pub(crate) fn copy_in(&self, bytes: &[u8]) {
