@@ -178,7 +178,16 @@ fn a_key_is_set_and_read_through_a_tap_interface() {
     assert_eq!(ask_key(&socket, "get nothing"), "END\r\n");
     run.ask_to_end();
     let last = run.last_words();
-    assert!(total(&last, "gateway", "kv_reads") > 0, "{last}");
+    // A question may have been asked more than once; an answer is counted whether it was read or not.
+    let count = |name| total(&last, "gateway", name);
+    assert!(count("kv_reads") > 0 && count("kv_get_hits") > 0 && count("kv_get_misses") > 0, "{last}");
+    assert_eq!(count("kv_gets"), count("kv_get_hits") + count("kv_get_misses"));
+    assert_eq!(count("kv_requests"), count("kv_gets") + count("kv_mutations"));
+    assert_eq!(count("kv_replies"), count("kv_requests"));
+    assert_eq!((count("kv_unanswered"), count("kv_server_errors"), count("kv_malformed")), (0, 0, 0));
+    let held = |name| total(&last, "memory", name);
+    assert_eq!((held("kv_items"), held("kv_item_bytes")), (1, "greetinghello".len() as u64));
+    assert!(held("kv_data_bytes") > 200 << 20 && held("kv_calls_served") > 0, "{last}");
 }
 
 /// Clients, gateway and memory node in one process, over frames: conf/kv-load.toml with less to do.
@@ -199,6 +208,8 @@ fn clients_in_frames_verify_every_value() {
     assert!(load["requests"].as_u64() > Some(500), "{load}");
     let count = |name| total(&last, "gateway", name);
     assert_eq!(count("kv_server_errors"), 0, "{last}");
+    assert!(count("kv_requests") >= load["requests"].as_u64().unwrap(), "{last}");
+    assert_eq!(count("kv_requests"), count("kv_replies") + count("kv_unanswered"), "{last}");
     // Every place is known from the answer to the write that came first: one READ a GET.
     assert!(count("kv_reads") >= count("kv_gets") && count("kv_gets") > 500, "{last}");
     assert!(count("kv_bucket_reads") * 100 <= count("kv_gets"), "{last}");

@@ -61,7 +61,12 @@ pub(super) fn start_ports(eal: &Eal, plan: &Plan, pools: &[Mempool]) -> Result<V
         let (mut port, rx, tx) = Port::configure(eal, &id, &config).map_err(failed)?;
         port.start().map_err(failed)?;
         for note in port.notes() {
-            tracing::info!(port = %planned.name, "{note}");
+            // The ends of a link are known to offer little, and that is no fault of anybody's.
+            if matches!(planned.source, PortSource::LinkEnd { .. }) {
+                tracing::debug!(port = %planned.name, "{note}");
+            } else {
+                tracing::info!(port = %planned.name, "{note}");
+            }
         }
         let (rx, tx) = (rx.into_iter().map(Some).collect(), tx.into_iter().map(Some).collect());
         running.push(RunningPort { port, rx, tx });

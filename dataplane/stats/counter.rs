@@ -74,6 +74,8 @@ counters! {
     KvRequests = "kv_requests",
     /// Gateway: replies made.
     KvReplies = "kv_replies",
+    /// Gateway: requests that are done without a reply: quiet ones, and those that no buffer was left for.
+    KvUnanswered = "kv_unanswered",
     /// Gateway: datagrams sent to clients.
     KvDatagrams = "kv_datagrams",
     /// Gateway: of these, with headers in front of the value where it came in.
@@ -128,6 +130,8 @@ counters! {
     KvItems = "kv_items",
     /// Memory node: bytes of their keys and values (a figure, no total).
     KvItemBytes = "kv_item_bytes",
+    /// Memory node: bytes that there are for items, their headers included (a figure, no total).
+    KvDataBytes = "kv_data_bytes",
     /// Memory node: items that had to go for want of room.
     KvEvicted = "kv_evicted",
     /// Memory node: items found past their time.

@@ -10,12 +10,6 @@ macro_rules! reasons {
         }
 
         impl DropReason {
-    /// False for what is dropped in a run where all is well: frames that a port brings and nobody asked for, as the kernel's
-    /// multicasts, and copies of what has come already.
-    pub const fn is_loss(self) -> bool {
-        !matches!(self, DropReason::NotWanted | DropReason::FabricNotWanted | DropReason::FabricDuplicate)
-    }
-
             /// All reasons, in order of their numbers.
             pub const ALL: &[DropReason] = &[$(DropReason::$name,)*];
 
@@ -58,7 +52,7 @@ reasons! {
     /// Sent by the peer and never arrived (UC, UD, or a connection that broke).
     LostInTransit = "lost_in_transit": "sent by the peer, never arrived",
     /// The service has no use for frames on this port.
-    NotWanted = "not_wanted": "no use for frames that come to this port",
+    NotWanted = "not_wanted": "for nobody here, as multicasts of the kernel",
     /// The relay could take no more while its port carried RoCE frames too.
     SharedPortFull = "shared_port_full": "no room while RoCE frames shared the port",
     /// Clients' frames or requests that make no sense.
@@ -100,6 +94,12 @@ reasons! {
 }
 
 impl DropReason {
+    /// False for what goes no further in a run where all is well, which tables call ignored: frames that a port brings and
+    /// nobody asked for, as the kernel's multicasts, and copies of what has come already.
+    pub const fn is_loss(self) -> bool {
+        !matches!(self, DropReason::NotWanted | DropReason::FabricNotWanted | DropReason::FabricDuplicate)
+    }
+
     /// True for frames of the soft transport: no frame of the service is lost by it, so it is no part of a service's
     /// balance.
     pub const fn is_fabric(self) -> bool {

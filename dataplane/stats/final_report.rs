@@ -4,7 +4,7 @@ use super::grid::{Grid, Side, clip};
 use super::rate::grouped;
 use super::sample::Sample;
 use super::table::{counts_by_node, is_beyond_frames};
-use super::{Counter, Tally, roce};
+use super::{Counter, Tally, kv, roce};
 use Side::{Left, Right};
 
 /// Longest name shown.
@@ -14,8 +14,16 @@ const NAME_MAX: usize = 16;
 pub(super) fn final_report(last: &Sample, unclean: &[String], color: bool) -> String {
     let nodes = nodes(last);
     let mut out = format!("isthmus ran {:.1} s\n\n", last.at_ms as f64 / 1000.0);
-    let blocks =
-        [carried(&nodes), roce::totals(last), drops(&nodes, color), balances(&nodes), verdicts(&nodes)];
+    let blocks = [
+        carried(&nodes),
+        kv::gateway_totals(last),
+        kv::memory_totals(last),
+        roce::totals(last),
+        drops(&nodes, color),
+        ignored(&nodes),
+        balances(&nodes),
+        verdicts(&nodes),
+    ];
     for block in blocks {
         if !block.is_empty() {
             out.push_str(&block);
@@ -53,39 +61,60 @@ fn carried(nodes: &[Node<'_>]) -> String {
         ("sent", Right),
         ("received", Right),
         ("dropped", Right),
-    ]);
+    ])
+    .without(|column| ["sent", "received"].contains(&column) && nodes.iter().all(|n| n.service != "relay"));
     for n in nodes {
+        // A memory node has no port of its own.
+        let at_port = |c| if n.service == kv::MEMORY { "-".into() } else { grouped(n.counts.value(c)) };
         let relay = |c| if n.service == "relay" { grouped(n.counts.value(c)) } else { "-".into() };
         grid.row([
             n.name.clone(),
             n.service.into(),
-            grouped(n.counts.value(Counter::RxFrames)),
-            grouped(n.counts.value(Counter::TxFrames)),
+            at_port(Counter::RxFrames),
+            at_port(Counter::TxFrames),
             relay(Counter::FramesSent),
             relay(Counter::FramesReceived),
-            grouped(n.counts.all_drops()),
+            grouped(n.counts.losses()),
         ]);
     }
     grid.text()
 }
 
 fn drops(nodes: &[Node<'_>], color: bool) -> String {
-    let columns = [("drops at", Left), ("reason", Left), ("total", Right), ("because", Left)];
+    let text = reasons(nodes, "drops at", true, color);
+    if text.is_empty() { "no drops\n".into() } else { text }
+}
+
+/// What is no loss: it was not for us, or had come already.
+fn ignored(nodes: &[Node<'_>]) -> String {
+    reasons(nodes, "ignored at", false, false)
+}
+
+/// What went no further, as a loss or not, and why.
+fn reasons(nodes: &[Node<'_>], heading: &str, losses: bool, color: bool) -> String {
+    let columns = [(heading, Left), ("reason", Left), ("total", Right), ("because", Left)];
     let mut grid = Grid::new(columns).color(color);
     for n in nodes {
-        for (reason, total) in n.counts.drops() {
+        for (reason, total) in n.counts.drops().filter(|(reason, _)| reason.is_loss() == losses) {
             let cells = [n.name.clone(), reason.name().into(), grouped(total), reason.help().into()];
-            if reason.is_loss() { grid.red_row(cells) } else { grid.row(cells) }
+            if losses { grid.red_row(cells) } else { grid.row(cells) }
         }
     }
-    if grid.is_empty() { "no drops\n".into() } else { grid.text() }
+    grid.text()
 }
 
 /// Frames that entered a relay against those that left it or were dropped, both ways together: which way a frame
-/// went that a dry pool or the drain stopped is not counted.
+/// went that a dry pool or the drain stopped is not counted. Requests of a gateway against replies.
 fn balances(nodes: &[Node<'_>]) -> String {
-    let line = |n: &Node<'_>| format!("balance of {}: {}\n", n.name, balance(&n.counts));
-    nodes.iter().filter(|n| n.service == "relay").map(line).collect()
+    let line = |n: &Node<'_>| {
+        let balance = match n.service {
+            "relay" => balance(&n.counts),
+            kv::GATEWAY => kv::balance(&n.counts),
+            _ => return String::new(),
+        };
+        format!("balance of {}: {balance}\n", n.name)
+    };
+    nodes.iter().map(line).collect()
 }
 
 fn balance(counts: &Tally) -> String {

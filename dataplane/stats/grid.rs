@@ -18,22 +18,44 @@ pub(super) enum Side {
 #[derive(Debug)]
 pub(super) struct Grid<const N: usize> {
     sides: [Side; N],
+    /// Columns that are left out.
+    hidden: [bool; N],
     rows: Vec<[String; N]>,
     /// Rows that are red, by their number, if colours are wanted.
     red: Vec<usize>,
     color: bool,
+    /// Columns of the terminal within which it is set apart more.
+    width: usize,
 }
 
 impl<const N: usize> Grid<N> {
     /// A grid with a heading and no rows.
     pub(super) fn new(columns: [(&str, Side); N]) -> Self {
         let rows = vec![columns.map(|c| c.0.to_owned())];
-        Grid { sides: columns.map(|c| c.1), rows, red: Vec::new(), color: false }
+        Grid {
+            sides: columns.map(|c| c.1),
+            hidden: [false; N],
+            rows,
+            red: Vec::new(),
+            color: false,
+            width: WIDTH,
+        }
     }
 
     /// The same in colours or without.
     pub(super) fn color(self, color: bool) -> Self {
         Grid { color, ..self }
+    }
+
+    /// The same for a terminal of so many columns.
+    pub(super) fn within(self, width: usize) -> Self {
+        Grid { width, ..self }
+    }
+
+    /// The same without the columns that `hides` is true for, by their headings.
+    pub(super) fn without(mut self, hides: impl Fn(&str) -> bool) -> Self {
+        self.hidden = std::array::from_fn(|i| hides(&self.rows[0][i]));
+        self
     }
 
     /// Adds a row that is red where there are colours.
@@ -59,15 +81,16 @@ impl<const N: usize> Grid<N> {
         }
         let widths: [usize; N] =
             std::array::from_fn(|i| self.rows.iter().map(|r| r[i].chars().count()).max().unwrap_or(0));
-        let wide = widths.iter().sum::<usize>() + 2 * (N - 1) <= WIDTH;
+        let shown: Vec<usize> = (0..N).filter(|i| !self.hidden[*i]).collect();
+        let wide = shown.iter().map(|i| widths[*i] + 2).sum::<usize>() <= self.width + 2;
         let gap = if wide { "  " } else { " " };
         let mut out = String::new();
         for (number, row) in self.rows.iter().enumerate() {
-            let cells: [String; N] = std::array::from_fn(|i| match self.sides[i] {
-                Side::Left => format!("{:<1$}", row[i], widths[i]),
-                Side::Right => format!("{:>1$}", row[i], widths[i]),
-            });
-            let line = cells.join(gap);
+            let cell = |i: &usize| match self.sides[*i] {
+                Side::Left => format!("{:<1$}", row[*i], widths[*i]),
+                Side::Right => format!("{:>1$}", row[*i], widths[*i]),
+            };
+            let line = shown.iter().map(cell).collect::<Vec<_>>().join(gap);
             let line = line.trim_end();
             if self.color && self.red.contains(&number) {
                 out.push_str(&format!("{RED}{line}{PLAIN}\n"));
@@ -102,6 +125,14 @@ mod tests {
         grid.red_row(["red".into(), "1".into()]);
         assert_eq!(grid.text().matches(RED).count(), 0);
         assert_eq!(grid.color(true).text().matches(RED).count(), 1);
+    }
+
+    #[test]
+    fn columns_can_be_left_out() {
+        let mut grid =
+            Grid::new([("a", Side::Left), ("b", Side::Right), ("c", Side::Right)]).without(|c| c == "b");
+        grid.row(["1".into(), "2".into(), "3".into()]);
+        assert_eq!(grid.text(), "a  c\n1  3\n");
     }
 
     #[test]

@@ -1,8 +1,9 @@
 //! A sample as one line of JSON. Names stay once they are there; new ones may come.
 
-use super::Counter;
+use super::kv::{self, Ratios};
 use super::rate::{Rates, seconds};
 use super::sample::{PathSample, PoolSample, PortSample, Sample, WorkerSample};
+use super::{Counter, Tally};
 use serde_json::{Map, Value, json};
 
 /// A line without its end: totals of `now`, rates since `before`.
@@ -14,8 +15,10 @@ pub(super) fn line(now: &Sample, before: &Sample) -> Value {
         "interval_ms": now.at_ms.saturating_sub(before.at_ms),
         "tsc_hz": now.tsc_hz,
         "workers": now.workers.iter().enumerate().map(|(i, w)| {
+            let before = earlier(i).map(|w| &w.counts);
             let mut value = worker(w);
-            value["rates"] = rates(&Rates::between(&w.counts, earlier(i).map(|w| &w.counts), seconds));
+            value["rates"] = rates(&Rates::between(&w.counts, before, seconds));
+            add_kv_rates(w, before, seconds, &mut value["rates"]);
             value
         }).collect::<Vec<_>>(),
         "paths": now.paths.iter().map(path).collect::<Vec<_>>(),
@@ -48,6 +51,20 @@ fn rates(r: &Rates) -> Value {
         "rx_frames": r.rx, "tx_frames": r.tx, "frames_sent": r.sent, "frames_received": r.received,
         "gbps": r.gbps, "busy_percent": r.busy, "cycles_per_frame": r.cycles,
     })
+}
+
+/// What a worker of the key-value service did, a second, and the ratios of a gateway.
+fn add_kv_rates(w: &WorkerSample, before: Option<&Tally>, seconds: f64, rates: &mut Value) {
+    let since = before.map_or_else(|| w.counts.clone(), |b| w.counts.since(b));
+    for (name, rate) in kv::rates(w.service, &since, seconds) {
+        rates[name] = rate.into();
+    }
+    if w.service == kv::GATEWAY {
+        let Ratios { hit_percent, reads_per_get, cycles_per_request } = Ratios::of(&since);
+        rates["kv_hit_percent"] = hit_percent.into();
+        rates["kv_reads_per_get"] = reads_per_get.into();
+        rates["kv_cycles_per_request"] = cycles_per_request.into();
+    }
 }
 
 /// A path.

@@ -8,6 +8,7 @@ mod drop_reason;
 mod final_report;
 mod grid;
 mod json;
+mod kv;
 mod rate;
 pub mod report;
 mod roce;

@@ -3,7 +3,7 @@
 use super::grid::{Grid, Side, clip};
 use super::rate::{Rates, gigabits, grouped, seconds, short, three_digits};
 use super::sample::{PathSample, Sample};
-use super::{DropReason, Tally};
+use super::{DropReason, Tally, kv};
 use Side::{Left, Right};
 use std::collections::BTreeMap;
 
@@ -13,6 +13,8 @@ const PATHS_SHOWN: usize = 12;
 const NAME_MAX: usize = 12;
 /// Longest name of a peer shown.
 const PEER_MAX: usize = 30;
+/// Longest line of what was ignored.
+const IGNORED_MAX: usize = 70;
 
 /// The table of `now`, with rates since `before`; drops in red if `color`.
 pub(super) fn table(now: &Sample, before: &Sample, color: bool) -> String {
@@ -21,6 +23,8 @@ pub(super) fn table(now: &Sample, before: &Sample, color: bool) -> String {
     let mut out = format!("isthmus  up {up:.1} s, rates of the last {seconds:.1} s\n\n");
     let blocks = [
         workers(now, before, seconds),
+        kv::gateways(now, before, seconds, color),
+        kv::memory_nodes(now, before, seconds),
         super::roce::rates(now, before, seconds),
         paths(now),
         ports(now, before, seconds),
@@ -30,7 +34,7 @@ pub(super) fn table(now: &Sample, before: &Sample, color: bool) -> String {
         out.push_str(block);
         out.push('\n');
     }
-    out.push_str(&emptiest_pool(now));
+    out.push_str(&last_lines(now));
     out
 }
 
@@ -46,28 +50,60 @@ fn workers(now: &Sample, before: &Sample, seconds: f64) -> String {
         ("Gb/s", Right),
         ("busy %", Right),
         ("cyc/frame", Right),
-    ]);
+    ])
+    .without(|column| match column {
+        "sent/s" | "recv/s" => now.workers.iter().all(|w| w.service != "relay"),
+        // A gateway's cycles are told by request.
+        "cyc/frame" => now.workers.iter().all(|w| is_kv(w.service)),
+        _ => false,
+    });
     for (i, w) in now.workers.iter().enumerate() {
         let r = Rates::between(&w.counts, before.workers.get(i).map(|w| &w.counts), seconds);
         let relay = |rate| if w.service == "relay" { short(rate) } else { "-".into() };
         let or_dash = |value: Option<f64>, text: fn(f64) -> String| value.map_or("-".into(), text);
+        // A memory node has no port of its own.
+        let at_port = |text: String| if w.service == kv::MEMORY { "-".into() } else { text };
         grid.row([
             format!("{}/{}", clip(&w.node, NAME_MAX), w.worker),
             w.service.into(),
             w.lcore.to_string(),
-            short(r.rx),
-            short(r.tx),
+            at_port(short(r.rx)),
+            at_port(short(r.tx)),
             relay(r.sent),
             relay(r.received),
-            three_digits(r.gbps),
+            at_port(three_digits(r.gbps)),
             or_dash(r.busy, |v| format!("{v:.1}")),
-            or_dash(r.cycles, short),
+            or_dash(r.cycles.filter(|_| !is_kv(w.service)), short),
         ]);
     }
     grid.text()
 }
 
+fn is_kv(service: &str) -> bool {
+    [kv::GATEWAY, kv::MEMORY].contains(&service)
+}
+
+/// True if all queue pairs are of the key-value service and up: whom they connect is said by the gateways' line.
+fn are_kv_and_up(now: &Sample) -> bool {
+    let is_of_kv = |node: &str| now.workers.iter().any(|w| w.node == node && is_kv(w.service));
+    !now.paths.is_empty() && now.paths.iter().all(|p| p.state == "up" && is_of_kv(&p.node))
+}
+
+/// What is well in two lines, for a table has to leave room for more: nothing lost, who came in vain, paths, pools.
+fn last_lines(now: &Sample) -> String {
+    let lost = counts_by_node(now).iter().any(|(_, tally)| tally.drops().any(|(r, _)| r.is_loss()));
+    let mut first = Vec::from_iter((!lost).then(|| "no drops".to_owned()));
+    first.extend(ignored(now));
+    let paths = are_kv_and_up(now).then(|| format!("all {} paths up", now.paths.len()));
+    let second: Vec<String> = paths.into_iter().chain(emptiest_pool(now)).collect();
+    let lines = [first.join("; "), second.join("; ")];
+    lines.iter().filter(|line| !line.is_empty()).map(|line| format!("{line}\n")).collect()
+}
+
 fn paths(now: &Sample) -> String {
+    if are_kv_and_up(now) {
+        return String::new();
+    }
     if now.paths.len() > PATHS_SHOWN {
         return paths_by_state(now);
     }
@@ -142,19 +178,30 @@ fn ports(now: &Sample, before: &Sample, seconds: f64) -> String {
     grid.text()
 }
 
+/// What was lost.
 fn drops(now: &Sample, before: &Sample, seconds: f64, color: bool) -> String {
     let earlier = counts_by_node(before);
     let columns = [("drops at", Left), ("reason", Left), ("per second", Right), ("total", Right)];
     let mut grid = Grid::new(columns).color(color);
     for (node, tally) in counts_by_node(now) {
-        for (reason, total) in tally.drops() {
+        for (reason, total) in tally.drops().filter(|(reason, _)| reason.is_loss()) {
             let before = earlier.iter().find(|e| e.0 == node).map_or(0, |e| e.1.dropped(reason));
             let rate = short(total.saturating_sub(before) as f64 / seconds);
-            let cells = [clip(node, NAME_MAX), reason.name().into(), rate, grouped(total)];
-            if reason.is_loss() { grid.red_row(cells) } else { grid.row(cells) }
+            grid.red_row([clip(node, NAME_MAX), reason.name().into(), rate, grouped(total)]);
         }
     }
-    if grid.is_empty() { "no drops\n".into() } else { grid.text() }
+    grid.text()
+}
+
+/// What came and nobody here wanted, in a line.
+fn ignored(now: &Sample) -> Option<String> {
+    let mut all = Vec::new();
+    for (node, tally) in counts_by_node(now) {
+        for (reason, total) in tally.drops().filter(|(reason, _)| !reason.is_loss()) {
+            all.push(format!("{} {} at {}", grouped(total), reason.name(), clip(node, NAME_MAX)));
+        }
+    }
+    (!all.is_empty()).then(|| clip(&format!("ignored  {}", all.join(", ")), IGNORED_MAX))
 }
 
 /// What all workers of a node counted, in the order of the nodes.
@@ -169,13 +216,11 @@ pub(super) fn counts_by_node(sample: &Sample) -> Vec<(&str, Tally)> {
     nodes
 }
 
-fn emptiest_pool(now: &Sample) -> String {
+fn emptiest_pool(now: &Sample) -> Option<String> {
     let share = |p: &super::sample::PoolSample| p.available as f64 / p.capacity.max(1) as f64;
-    let Some(pool) = now.pools.iter().min_by(|a, b| share(a).total_cmp(&share(b))) else {
-        return String::new();
-    };
+    let pool = now.pools.iter().min_by(|a, b| share(a).total_cmp(&share(b)))?;
     let (free, all) = (grouped(pool.available as u64), grouped(pool.capacity as u64));
-    format!("emptiest pool  {}: {free} of {all} buffers free\n", clip(&pool.name, 26))
+    Some(format!("emptiest pool  {}: {free} of {all} buffers free", clip(&pool.name, 26)))
 }
 
 /// True for a reason that counts what never became a frame of this worker.

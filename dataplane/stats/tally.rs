@@ -113,6 +113,11 @@ impl Tally {
         self.drops().filter(|(r, _)| !r.is_fabric()).map(|(_, n)| n).sum()
     }
 
+    /// Of these, those that are a loss.
+    pub fn losses(&self) -> u64 {
+        self.drops().filter(|(r, _)| !r.is_fabric() && r.is_loss()).map(|(_, n)| n).sum()
+    }
+
     /// Frames of the soft transport dropped for any reason.
     pub fn fabric_drops(&self) -> u64 {
         self.drops().filter(|(r, _)| r.is_fabric()).map(|(_, n)| n).sum()

@@ -3,9 +3,10 @@
 //! The socket knows whole numbers, text and names of letters, digits, `_` and `/` only; so rates are rounded, and workers
 //! are called `node/worker`, with `_` for what a name may not hold.
 
-use super::json;
+use super::kv::{self, Ratios};
 use super::rate::{Rates, seconds};
 use super::sample::{Sample, WorkerSample};
+use super::{Counter, Tally, json};
 use dpdk_bind::telemetry::{Value, clean_name};
 use std::sync::{Arc, Mutex};
 
@@ -45,13 +46,14 @@ impl Command {
 }
 
 /// All commands.
-pub static COMMANDS: [Command; 6] = [
+pub static COMMANDS: [Command; 7] = [
     Command { name: "/isthmus/info", help: "Version, uptime and what runs.", answer: info },
     Command {
         name: "/isthmus/workers",
         help: "Rates of all workers. Parameter NODE/N: all counters of one.",
         answer: workers,
     },
+    Command { name: "/isthmus/kv", help: "Key-value service: gateways and memory nodes.", answer: key_value },
     Command { name: "/isthmus/drops", help: "Frames dropped, by worker and reason.", answer: drops },
     Command { name: "/isthmus/paths", help: "Queue pairs: state, numbers, peer.", answer: paths },
     Command { name: "/isthmus/ports", help: "Link and driver totals of all ports.", answer: ports },
@@ -85,6 +87,7 @@ fn workers(now: &Sample, before: &Sample, wanted: &str) -> Value {
     let summary = |(i, w): (usize, &WorkerSample)| {
         let earlier = before.workers.get(i).map(|w| &w.counts);
         let rates = rates(&Rates::between(&w.counts, earlier, seconds));
+        let since = earlier.map_or_else(|| w.counts.clone(), |e| w.counts.since(e));
         let mut fields = vec![
             ("lcore", u64::from(w.lcore).into()),
             ("service", w.service.into()),
@@ -92,7 +95,9 @@ fn workers(now: &Sample, before: &Sample, wanted: &str) -> Value {
             ("fabric_drops", w.counts.fabric_drops().into()),
         ];
         fields.extend(rates);
-        (name(w), dict(fields))
+        let mut fields = dict(fields);
+        add(&mut fields, kv_rates(w.service, &since, seconds));
+        (name(w), fields)
     };
     Value::Dict(now.workers.iter().enumerate().map(summary).collect())
 }
@@ -113,6 +118,59 @@ fn rates(r: &Rates) -> Vec<(&'static str, Value)> {
 
 fn dict(fields: Vec<(&'static str, Value)>) -> Value {
     Value::Dict(fields.into_iter().map(|(k, v)| (k.to_owned(), v)).collect())
+}
+
+fn add(fields: &mut Value, more: Vec<(String, Value)>) {
+    if let Value::Dict(fields) = fields {
+        fields.extend(more);
+    }
+}
+
+/// What a worker or node of the key-value service did in the last interval; nothing of others.
+fn kv_rates(service: &str, since: &Tally, seconds: f64) -> Vec<(String, Value)> {
+    let whole = |f: f64| Value::U64(f.round() as u64);
+    let rate = |(name, rate): (&str, f64)| (format!("{name}_per_s"), whole(rate));
+    let mut fields: Vec<_> = kv::rates(service, since, seconds).into_iter().map(rate).collect();
+    let ratios = Ratios::of(since);
+    if service == kv::GATEWAY {
+        fields.extend(ratios.hit_percent.map(|f| ("kv_hit_percent".into(), whole(f))));
+        fields.extend(ratios.cycles_per_request.map(|f| ("kv_cycles_per_request".into(), whole(f))));
+    }
+    fields
+}
+
+/// By node: figures and totals, and rates of the last interval.
+fn key_value(now: &Sample, before: &Sample, _: &str) -> Value {
+    let seconds = seconds(now.at_ms, before.at_ms);
+    let mut all = Vec::new();
+    for service in [kv::GATEWAY, kv::MEMORY] {
+        for (node, counts, since) in kv::nodes(now, before, service) {
+            let mut fields: Vec<(String, Value)> = vec![("service".into(), service.into())];
+            fields.extend(kv_totals(service, now, node, &counts));
+            fields.extend(kv_rates(service, &since, seconds));
+            all.push((node.to_owned(), Value::Dict(fields)));
+        }
+    }
+    Value::Dict(all)
+}
+
+fn kv_totals(service: &str, now: &Sample, node: &str, counts: &Tally) -> Vec<(String, Value)> {
+    // All that a gateway counts stand before what both count, and all of a memory node behind.
+    let both = Counter::KvMalformed as usize;
+    let counters = match service {
+        kv::GATEWAY => &Counter::ALL[Counter::KvRequests as usize..=both],
+        _ => &Counter::ALL[both..=Counter::KvExpired as usize],
+    };
+    let (up, all) = kv::nodes_up(now, node);
+    let total = |c: &Counter| {
+        let value = match c {
+            Counter::KvNodesUp => up,
+            Counter::KvNodesDown => all - up,
+            _ => counts.value(*c),
+        };
+        (c.name().to_owned(), value.into())
+    };
+    counters.iter().map(total).collect()
 }
 
 fn drops(now: &Sample, _: &Sample, _: &str) -> Value {
@@ -161,7 +219,7 @@ fn value(json: &serde_json::Value) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::stats::{Counter, DropReason, Tally};
+    use crate::stats::DropReason;
 
     fn field<'a>(value: &'a Value, path: &[&str]) -> &'a Value {
         path.iter().fold(value, |value, key| {
@@ -208,6 +266,38 @@ mod tests {
             ask(&latest, "/isthmus/workers", "b/0"),
             "no worker 'b/0': /isthmus/info lists them".into()
         );
+    }
+
+    #[test]
+    fn the_key_value_service_is_told_by_node() {
+        let sample = |at_ms, gets| {
+            let workers = [(0, 2), (1, 1)].map(|(worker, up)| {
+                let mut counts = Tally::default();
+                counts.add(Counter::KvGets, gets);
+                counts.add(Counter::KvGetHits, gets / 4);
+                counts.add(Counter::KvGetMisses, gets - gets / 4);
+                counts.set(Counter::KvNodesUp, up);
+                counts.set(Counter::KvNodesDown, 2 - up);
+                WorkerSample { node: "gw".into(), worker, lcore: 1, service: kv::GATEWAY, counts }
+            });
+            Sample { at_ms, workers: workers.into(), ..Sample::default() }
+        };
+        let latest = Latest::default();
+        latest.publish(sample(1000, 4000));
+        latest.publish(sample(2000, 8000));
+        let all = ask(&latest, "/isthmus/kv", "");
+        for (name, value) in [
+            ("kv_gets", 16_000),
+            ("kv_gets_per_s", 8000),
+            ("kv_hit_percent", 25),
+            ("kv_nodes_up", 1),
+            ("kv_nodes_down", 1),
+            ("kv_malformed", 0),
+        ] {
+            assert_eq!(field(&all, &["gw", name]), &Value::U64(value), "{name}");
+        }
+        let worker = ask(&latest, "/isthmus/workers", "");
+        assert_eq!(field(&worker, &["gw/1", "kv_gets_per_s"]), &Value::U64(4000));
     }
 
     #[test]

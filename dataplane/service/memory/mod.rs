@@ -212,6 +212,7 @@ impl<T: Transport, P: Pool<Buf = T::Buf>> Service<T, P> for MemoryNode<T::Buf> {
         let counts = self.writer.counts();
         ctx.tally.set(Counter::KvItems, counts.items);
         ctx.tally.set(Counter::KvItemBytes, counts.bytes);
+        ctx.tally.set(Counter::KvDataBytes, self.writer.capacity_bytes());
         ctx.tally.set(Counter::KvEvicted, counts.evicted + counts.evicted_from_bucket);
         ctx.tally.set(Counter::KvExpired, counts.expired);
     }

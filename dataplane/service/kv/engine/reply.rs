@@ -151,6 +151,8 @@ impl<B: Buf, C: Client> Engine<B, C> {
         if let Some(body) = answer.body.filter(|_| !answer.is_spoilt) {
             ctx.tally.add(Counter::KvReplies, 1);
             self.replies.push_back(Reply { client, body, is_error: answer.is_error });
+        } else {
+            ctx.tally.add(Counter::KvUnanswered, 1);
         }
     }
 }
