@@ -146,7 +146,7 @@ fn whoever_is_not_there_is_named_with_what_to_do() {
     let (silent, closed) = (UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap(), free_port());
     let silent_port = silent.local_addr().unwrap().port();
     for (target, words) in [
-        (format!("tcp://127.0.0.1:{closed}"), ["refuses the connection", "memcached -p"]),
+        (format!("tcp://127.0.0.1:{closed}"), ["speaks UDP only so far: udp://127.0.0.1:", "memcached -p"]),
         (format!("udp://127.0.0.1:{closed}"), ["refuses the connection", "memcached -U"]),
         (format!("udp://127.0.0.1:{silent_port}"), ["no answer", "memcached -U"]),
     ] {

@@ -181,7 +181,9 @@ fn check_looks_at_the_key_file() {
 
 #[test]
 fn a_command_line_that_is_not_understood_exits_with_2() {
-    let slips: [(&[&str], &str); 6] = [
+    let slips: [(&[&str], &str); 8] = [
+        (&["--no-huge", "run", "x.toml"], "isthmus [EAL options] -- COMMAND"),
+        (&["run", "--no-huge", "x.toml"], "isthmus [EAL options] -- COMMAND"),
         (&[], "Usage: isthmus [EAL options] -- <COMMAND>"),
         (&["chek", "x.toml"], "'check'"),
         (&["check"], "<CONF>"),

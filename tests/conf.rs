@@ -47,6 +47,24 @@ fn every_bad_file_is_refused_in_its_own_words() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n\n"));
 }
 
+/// What a gateway would write goes by SEND where there is nothing to write it into.
+#[test]
+fn writes_without_a_staging_region_are_warned_of() {
+    let text = fs::read_to_string("conf/kv-soft.toml").unwrap();
+    let writing = text.replace("# write_imm_from_bytes", "write_imm_from_bytes");
+    let warned = |text: &str| {
+        let file = ConfigFile::parse("kv.toml", text);
+        let plan = file.plan(None).unwrap();
+        plan.warnings.iter().map(|warning| file.locate(warning).to_string()).collect::<Vec<_>>()
+    };
+    let said = warned(&writing);
+    assert!(
+        matches!(&said[..], [line] if line.contains("write_imm_from_bytes") && line.contains("staging_slots")),
+        "{said:?}"
+    );
+    assert!(warned(&writing.replace("# staging_slots = 0", "staging_slots = 4")).is_empty());
+}
+
 /// Each line of a refusal has file, line, key, what is wrong and what to do.
 #[test]
 fn every_line_says_where_what_and_what_to_do() {

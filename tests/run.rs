@@ -360,10 +360,16 @@ fn a_device_that_cannot_be_made_is_named() {
     };
     with("net_af_packet0,iface=no-such-face");
     let said = run(&[]);
-    assert!(said.contains("net_af_packet0,iface=no-such-face could not be made"), "{said}");
+    assert!(
+        said.contains("port[in].device: \"net_af_packet0,iface=no-such-face\" could not be made"),
+        "{said}"
+    );
     with("net_null0");
     let said = run(&["--vdev", "net_pcap0,rx_pcap=/no/such/file"]);
-    assert!(said.contains("net_pcap0,rx_pcap=/no/such/file could not be made"), "{said}");
+    assert!(
+        said.contains("eal.vdev or --vdev: \"net_pcap0,rx_pcap=/no/such/file\" could not be made"),
+        "{said}"
+    );
     with("net_tap0,iface=lo");
     let said = run(&[]);
     assert!(said.contains("port in: there is an interface lo already"), "{said}");

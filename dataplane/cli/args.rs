@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::builder::styling::{AnsiColor, Styles};
-use clap::error::ErrorKind;
+use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Args, CommandFactory, Parser, Subcommand};
 
 use super::bench::Bench;
@@ -192,8 +192,25 @@ pub(super) fn parse(argv: impl IntoIterator<Item = OsString>) -> Result<Invocati
         let error = EalWordError::NotAnOption { word: word.clone() };
         return Err(command().error(ErrorKind::UnknownArgument, error));
     }
-    let cli = Cli::try_parse_from(std::iter::once(program).chain(words))?;
+    let cli = Cli::try_parse_from(std::iter::once(program).chain(words))
+        .map_err(|error| if split.is_none() { with_eal_tip(error) } else { error })?;
     Ok(Invocation { eal, command: cli.command })
+}
+
+/// An option that is none of ours, and like none of ours, may be one of DPDK's in the wrong place.
+fn with_eal_tip(mut error: clap::Error) -> clap::Error {
+    let is_option = matches!(
+        error.get(ContextKind::InvalidArg),
+        Some(ContextValue::String(word)) if word.starts_with('-')
+    );
+    if error.kind() == ErrorKind::UnknownArgument
+        && is_option
+        && error.get(ContextKind::SuggestedArg).is_none()
+    {
+        let tip = "an option of DPDK's EAL goes in front, before `--`: isthmus [EAL options] -- COMMAND";
+        error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![tip.into()]));
+    }
+    error
 }
 
 #[cfg(test)]

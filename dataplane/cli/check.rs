@@ -2,11 +2,12 @@
 
 use serde_json::{Value, json};
 
+use super::queue_pairs::{lane, qp_facts, retry_facts};
 use super::table::{Table, counted, grouped};
 use crate::config::{CommandKind, ConfigFile, Hugepages, KeySource, QpKind, Refused, TransportKind};
 use crate::plan::{
     AppliedRule, DEFAULT_LINK_MBPS, Plan, PlanFabric, PlanKv, PlanLoad, PlanMemoryNode, PlanNode, PlanPeer,
-    PlanPort, PlanQp, PlanService, PlanSoft, PlanSource, PlanTransport, PollPolicy, PortSource, RssPlan,
+    PlanPort, PlanService, PlanSoft, PlanSource, PlanTransport, PollPolicy, PortSource, RssPlan,
 };
 
 /// The plan as JSON, warnings included.
@@ -300,14 +301,20 @@ fn memory_facts(memory: &PlanMemoryNode) -> Vec<(&'static str, String)> {
         }
     };
     vec![
-        ("arena", format!("{mib:.0} MiB in {} partitions, to be read by its gateways", memory.partitions)),
+        (
+            "arena",
+            format!(
+                "{mib:.0} MiB in {}, to be read by its gateways",
+                counted(memory.partitions, "partition")
+            ),
+        ),
         ("staging", staging),
         (
             "gateways",
             format!(
-                "{} at once of {} workers each, messages of {} bytes",
+                "{} at once of {} each, messages of {} bytes",
                 memory.seats,
-                memory.gateway_workers_max,
+                counted(memory.gateway_workers_max, "worker"),
                 grouped(memory.message_bytes)
             ),
         ),
@@ -414,44 +421,6 @@ fn transport(plan: &Plan, fabric: &PlanFabric) -> String {
         }
     };
     format!("{over}, {pmtu}{dscp}")
-}
-
-fn qp_facts(qp: &PlanQp) -> Vec<(&'static str, String)> {
-    let kind = match qp.kind {
-        QpKind::Rc => "RC",
-        QpKind::Uc => "UC",
-        QpKind::Ud => "UD",
-    };
-    let shared = if qp.srq { " (shared by a worker's QPs)" } else { "" };
-    let depths = format!(
-        "{} sends, {} receives{shared}, CQ {}, {} segments, inline {} bytes, every {}th signalled",
-        qp.send_depth, qp.recv_depth, qp.cq_depth, qp.max_sge, qp.max_inline, qp.signal_every
-    );
-    let mut facts = vec![("queue pairs", format!("{} {kind}", qp.count)), ("depths", depths)];
-    if qp.kind == QpKind::Rc {
-        facts.extend(retry_facts(qp));
-    }
-    facts
-}
-
-/// The queue pairs of one lane.
-fn lane(qp: &PlanQp) -> String {
-    let receives = if qp.recv_depth == 0 { "no".to_owned() } else { qp.recv_depth.to_string() };
-    format!(
-        "{} RC queue pairs, {} sends, {receives} receives, CQ {}, every {}th signalled",
-        qp.count, qp.send_depth, qp.cq_depth, qp.signal_every
-    )
-}
-
-fn retry_facts(qp: &PlanQp) -> [(&'static str, String); 1] {
-    let rnr = if qp.rnr_retry == 7 { "for ever".to_owned() } else { format!("{} times", qp.rnr_retry) };
-    let text = format!(
-        "{} after {:.0} us each; waits for receives {rnr}, RNR timer code {}",
-        qp.retry,
-        4.096 * 2f64.powi(i32::from(qp.ack_timeout_code)),
-        qp.rnr_timer_code
-    );
-    [("retries", text)]
 }
 
 fn pools(plan: &Plan) -> String {

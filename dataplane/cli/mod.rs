@@ -7,6 +7,7 @@ mod check;
 mod devices;
 mod generate;
 mod pci;
+mod queue_pairs;
 mod table;
 mod version;
 

@@ -1,7 +1,7 @@
 //! serde's messages in the words of someone who writes a configuration file.
 
 use super::problem::{KeyPath, Segment};
-use super::schema;
+use super::{ServiceKeys, schema};
 
 /// What to tell about a refused key.
 pub(super) struct Verdict {
@@ -34,6 +34,12 @@ fn unknown_key(rest: &str, path: &KeyPath) -> Verdict {
     let hide = names.iter().any(|name| name == "key");
     if let Some(meant) = nearest(&written, names.iter().map(String::as_str)) {
         return Verdict { what, remedy: format!("did you mean `{meant}`?"), meant: Some(meant), hide };
+    }
+    if path.0.len() == 1 && schema::keys_of::<ServiceKeys>().contains(&written.as_str()) {
+        let remedy = format!(
+            "write [node.{written}] below the [[node]] that it is for, or [service.{written}] for all of that service"
+        );
+        return Verdict { what, remedy, meant: None, hide };
     }
     let remedy = match schema::section_of(&written, path) {
         Some(section) => format!("it belongs in {section}"),

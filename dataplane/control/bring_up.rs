@@ -73,11 +73,12 @@ impl<D: Endpoint> NodeControl<'_, D> {
         m.phase = Phase::Arming;
         info!(
             node = %self.settings.name,
-            "agreed with {} at {}: {} {} queue pairs, packets of up to {} bytes, messages of {} bytes and {} segments",
+            "agreed with {} at {}: {} {} queue pair{}, packets of up to {} bytes, messages of {} bytes and {} segments",
             m.peer_name,
             m.peer,
             terms.qp_pairs,
             terms.qp_type,
+            if terms.qp_pairs == 1 { "" } else { "s" },
             terms.path_mtu.bytes().max(terms.jumbo_payload),
             terms.message_size,
             terms.max_segments

@@ -7,7 +7,7 @@ use rdma_engine::cm::offer::MAX_QPS;
 use serde::Serialize;
 
 use super::bounds::{MAX_MESSAGE_BYTES, MIN_MESSAGE_BYTES};
-use super::ledger::{Ledger, service_at};
+use super::ledger::{Ledger, counted, service_at};
 use super::nodes::DraftNode;
 use super::ports::Draft;
 use super::{PlanNode, PlanPeer, PlanService, access, fabric};
@@ -185,7 +185,12 @@ fn nodes_max(keys: &KvKeys, index: usize, name: &str, ledger: &mut Ledger) -> u3
             format!("set nodes_max = {listed} or more, which takes effect with a start only"),
         );
     }
-    ledger.rule("nodes", name, format!("{listed} memory nodes listed, nodes_max"), format!("room for {max}"));
+    ledger.rule(
+        "nodes",
+        name,
+        format!("{} listed, nodes_max", counted(listed, "memory node")),
+        format!("room for {max}"),
+    );
     max.max(listed)
 }
 
@@ -296,7 +301,7 @@ pub(super) fn memory(config: &Config, index: usize, node: &DraftNode, ledger: &m
     ledger.rule(
         "arena",
         &node.name,
-        format!("arena_bytes, {partitions} partitions (workers)"),
+        format!("arena_bytes, {} (one per worker)", counted(partitions, "partition")),
         format!("{} MiB", arena_bytes.div_ceil(1 << 20)),
     );
     let message_bytes = message_bytes(keys.message_bytes, index, "memory", ledger);
@@ -363,6 +368,7 @@ pub(super) fn check_meetings(nodes: &[PlanNode], ledger: &mut Ledger) {
             let PlanPeer::InProcess(other) = *peer else { continue };
             let PlanService::Memory(memory) = &nodes[other].service else { continue };
             guests[other] += 1;
+            check_staging((index, kv), (&nodes[other], memory), ledger);
             check_meeting((index, node, kv), (other, &nodes[other], memory), ledger);
         }
     }
@@ -376,6 +382,19 @@ pub(super) fn check_meetings(nodes: &[PlanNode], ledger: &mut Ledger) {
     }
 }
 
+/// Calls that the gateway would write go by SEND where there is no memory to write them into.
+fn check_staging(
+    (index, kv): (usize, &PlanKv),
+    (node, memory): (&PlanNode, &PlanMemoryNode),
+    ledger: &mut Ledger,
+) {
+    if kv.write_imm_from_bytes.is_some() && memory.staging.slots == 0 {
+        let what = format!("node {} has no staging region, so all calls to it go by SEND", node.name);
+        let remedy = "set staging_slots (1 to 64) at the memory node, or leave this out";
+        ledger.warn(service_at(index, "kv", "write_imm_from_bytes"), what, remedy);
+    }
+}
+
 fn check_meeting(
     (index, gateway, kv): (usize, &PlanNode, &PlanKv),
     (other, node, memory): (usize, &PlanNode, &PlanMemoryNode),
@@ -383,7 +402,7 @@ fn check_meeting(
 ) {
     let (ours, theirs) = (gateway.workers.len() as u32, node.workers.len() as u32);
     if theirs > kv.node_workers_max {
-        let what = format!("node {} has {theirs} workers", node.name);
+        let what = format!("node {} has {}", node.name, counted(theirs, "worker"));
         let at = service_at(index, "kv", "node_workers_max");
         ledger.refuse_value(
             at,
@@ -393,7 +412,7 @@ fn check_meeting(
         );
     }
     if ours > memory.gateway_workers_max {
-        let what = format!("gateway {} has {ours} workers", gateway.name);
+        let what = format!("node {} has {}", gateway.name, counted(ours, "worker"));
         let at = service_at(other, "memory", "gateway_workers_max");
         let remedy = format!("set gateway_workers_max = {ours} or more");
         ledger.refuse_value(at, memory.gateway_workers_max, what, remedy);
@@ -401,7 +420,7 @@ fn check_meeting(
     let room = memory.value_bytes_max;
     if kv.value_bytes_max > room {
         let what = format!(
-            "gateway {} takes values of {} bytes, this carries {room}",
+            "node {} takes values of {} bytes, this carries {room}",
             gateway.name, kv.value_bytes_max
         );
         let at = service_at(other, "memory", "message_bytes");
@@ -411,7 +430,7 @@ fn check_meeting(
     // Other gateways may store what is read here: all of them carry the largest item of the node.
     let least = memory.message_bytes_min();
     if kv.message_bytes < least {
-        let what = format!("the largest items of memory node {} take messages of {least} bytes", node.name);
+        let what = format!("the largest items of node {} take messages of {least} bytes", node.name);
         let at = service_at(index, "kv", "message_bytes");
         let remedy = format!("set message_bytes = {}, as at the memory node", memory.message_bytes);
         ledger.refuse_value(at, kv.message_bytes, what, remedy);

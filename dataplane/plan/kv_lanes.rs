@@ -2,7 +2,7 @@
 
 use super::bounds::{MAX_CQ_DEPTH, MAX_DEPTH, MAX_SGE};
 use super::depths::{self, Subject};
-use super::ledger::{Ledger, fabric_at, service_at};
+use super::ledger::{Ledger, counted, fabric_at, service_at};
 use super::{PlanKv, PlanMemoryNode, PlanQp};
 use crate::config::{CallKeys, Config, FabricKeys, QpKind, ReadKeys, TransportKind};
 
@@ -108,12 +108,19 @@ fn sized(
     let at = lane.at("signal_every");
     let signal_every = ledger.number(at, keys.signal_every, default, 1..=send_depth, "requests");
     let count = lane.qps * lane.workers;
-    let what = if recv_depth == 0 { "READs".to_owned() } else { format!("sends + {recv_depth} receives") };
+    let what = match recv_depth {
+        0 => counted(send_depth, "READ"),
+        _ => format!("{send_depth} sends + {recv_depth} receives"),
+    };
     ledger.rule(
         if recv_depth == 0 { "read-lane" } else { "call-lane" },
         lane.of.name,
-        format!("{} queue pairs per worker x {} workers, each {send_depth} {what}", lane.qps, lane.workers),
-        format!("{count} queue pairs"),
+        format!(
+            "{} per worker x {}, each {what}",
+            counted(lane.qps, "queue pair"),
+            counted(lane.workers, "worker")
+        ),
+        counted(count, "queue pair"),
     );
     PlanQp {
         count,

@@ -114,7 +114,7 @@ pub(super) fn place(config: &Config, lcores: &mut [PlanLcore], ledger: &mut Ledg
         placed.push(ids);
     }
     for lcore in lcores.iter().filter(|lcore| lcore.roles.len() > 1) {
-        let inputs = format!("{} workers on it", lcore.roles.len());
+        let inputs = counted(lcore.roles.len() as u32, "worker") + " on it";
         ledger.rule("lcore-sharing", format!("lcore {}", lcore.id), inputs, "run in turn");
     }
     placed

@@ -26,6 +26,7 @@ mod pools;
 mod ports;
 mod resolve;
 mod services;
+mod subnets;
 
 #[cfg(test)]
 mod tests;

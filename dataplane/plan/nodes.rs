@@ -161,6 +161,10 @@ fn claim_soft_port(
 
 fn claim(name: &str, node: usize, at: Vec<KeyPath>, ports: &mut Draft, ledger: &mut Ledger) -> Option<usize> {
     let Some(port) = ports.find(name) else {
+        if ports.lacks_ports {
+            // The link that is refused may have been to make it.
+            return None;
+        }
         let remedy = match nearest(name, ports.names().into_iter()) {
             Some(meant) => format!("did you mean \"{meant}\"?"),
             None => format!("add it as a [[port]]{}", known(ports)),

@@ -11,6 +11,8 @@ use crate::config::{ChecksumOffload, Config, KeyPath, PortKeys};
 pub(super) struct Draft {
     pub(super) ports: Vec<DraftPort>,
     pub(super) links: Vec<PlanLink>,
+    /// A link could not be read: nobody knows which ports it would have made.
+    pub(super) lacks_ports: bool,
 }
 
 /// A port with what the finished one does not keep.
@@ -193,8 +195,9 @@ fn add_link(config: &Config, index: usize, draft: &mut Draft, ledger: &mut Ledge
         ledger.refuse(vec![at.key("name")], "another link has this name", "give each link a name of its own");
     }
     let [first, second] = keys.ports.as_slice() else {
-        let what = format!("a link makes two ports, {} are named", keys.ports.len());
+        let what = format!("a link makes two ports, here named: {}", keys.ports.len());
         ledger.refuse(vec![at.key("ports")], what, "write two names: ports = [\"left\", \"right\"]");
+        draft.lacks_ports = true;
         return;
     };
     let ring_size = ring_size(keys.ring_size, &at, ledger);
@@ -248,13 +251,13 @@ pub(super) fn settle_queues(
     hardware: Option<&Hardware>,
     ledger: &mut Ledger,
 ) {
-    for (index, link) in draft.links.iter().enumerate() {
+    for link in &draft.links {
         let [left, right] = link.ports.map(|port| (workers[port], draft.ports[port].port.name.as_str()));
         if left.0 != 0 && right.0 != 0 && left.0 != right.0 {
             let what =
                 format!("{} is served by {}, {} by {}", left.1, counted(left.0, "worker"), right.1, right.0);
             let remedy = "give the nodes at both ends of a link the same number of workers";
-            ledger.refuse(vec![KeyPath::item("link", index).key("ports")], what, remedy);
+            ledger.refuse(vec![draft.ports[link.ports[0]].at.key("ports")], what, remedy);
         }
     }
     let far = |port: &PlanPort| match port.source {

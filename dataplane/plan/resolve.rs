@@ -8,7 +8,7 @@ use super::services::Carrier;
 use super::{
     Hardware, Plan, PlanDrain, PlanFabric, PlanNode, PlanPeer, PlanPort, PlanQp, PlanService, PlanStats,
     PlanTransport, PollPolicy, access, depths, eal, fabric, kv, kv_lanes, lcores, limits, load, memory,
-    nodes, peers, pools, ports, services,
+    nodes, peers, pools, ports, services, subnets,
 };
 use crate::config::{
     Config, FabricKeys, InterfaceAddress, KeyPath, PollMode, Problem, QpKind, ServiceKind, StatsFormat,
@@ -31,6 +31,7 @@ pub fn resolve(config: &Config, hardware: Option<&Hardware>) -> Result<Plan, Vec
     let mut nodes = finish_nodes(config, &drafts, &ports, hardware, &mut ledger);
     check_pairs(&nodes, &mut ledger);
     kv::check_meetings(&nodes, &mut ledger);
+    subnets::check(&nodes, &mut ledger);
     check_addresses(&nodes, &mut ledger);
     let pools = pools::size(config, &mut ports, &mut nodes, lcores.len(), &mut ledger);
     let regions = pools.iter().filter(|pool| pool.registered).count();

@@ -31,7 +31,7 @@ pub use endpoints::VerbsEndpoint;
 pub use error::RunError;
 
 use crate::bridge::PacketPool;
-use crate::config::{ConfigFile, Hugepages, TransportKind};
+use crate::config::{ConfigFile, Hugepages, PortKeys, TransportKind};
 use crate::control::{Endpoint, NodeControl};
 use crate::fabric::{Fabric, WorkerTransport};
 use crate::plan::{
@@ -93,16 +93,21 @@ pub fn run(file: &ConfigFile, words: &[String], first: Plan) -> Result<(), RunEr
 
 /// Devices that were asked for by name and could not be made: DPDK would start without them.
 fn devices_are_there(file: &ConfigFile, hardware: &Hardware, eal: &Eal) -> Result<(), RunError> {
-    let of_ports = file.config.port.iter().map(|port| port.device.as_str());
-    let asked = of_ports.chain(file.config.eal.vdev.iter().map(String::as_str));
-    let is_missing = |device: &&str| {
+    let of_port = |port: &PortKeys| (port.device.clone(), format!("port[{}].device", port.name));
+    let of_eal = |device: &String| (device.clone(), "eal.vdev or --vdev".to_owned());
+    let config = &file.config;
+    let asked = config.port.iter().map(of_port).chain(config.eal.vdev.iter().map(of_eal));
+    let is_missing = |device: &str| {
         let name = device.split(',').next().unwrap_or_default();
         // Only what becomes a port of its own name is known to be there or not.
         name.starts_with("net_")
             && !name.starts_with("net_ring")
             && hardware.ports.iter().all(|port| port.device != name)
     };
-    let missing: Vec<&str> = asked.filter(is_missing).collect();
+    let missing: Vec<String> = asked
+        .filter(|(device, _)| is_missing(device))
+        .map(|(device, key)| format!("{key}: \"{device}\""))
+        .collect();
     if missing.is_empty() {
         return Ok(());
     }

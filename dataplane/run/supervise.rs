@@ -162,7 +162,7 @@ impl<'a, D: Endpoint> Supervisor<'a, D> {
             if !started && self.controls.iter().all(|c| c.is_established()) && self.are_keys_served() {
                 started = true;
                 if !self.controls.is_empty() {
-                    tracing::info!("everything is connected: traffic may come");
+                    tracing::info!("{}", self.ready());
                 }
                 self.plain.iter().for_each(|p| drop(p.mailbox.order(Order::Start)));
             }
@@ -179,6 +179,15 @@ impl<'a, D: Endpoint> Supervisor<'a, D> {
         tracing::info!("draining");
         self.drain(signals);
         self.stop(signals);
+    }
+
+    /// What may come now. A process of memory nodes has connected to nobody: gateways come to it.
+    fn ready(&self) -> &'static str {
+        if self.controls.iter().all(|control| control.is_memory_node()) {
+            "ready: gateways may come"
+        } else {
+            "everything is connected: traffic may come"
+        }
     }
 
     /// True once every gateway may use all its memory nodes: a connection comes first, then an agreement on who has which

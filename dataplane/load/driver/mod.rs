@@ -140,7 +140,10 @@ fn advice(target: &Target) -> String {
         Target::Udp(a) => {
             format!("that memcached takes datagrams, which it does not by default: memcached -U {}", a.port())
         }
-        Target::Tcp(a) => format!("that memcached runs on that port: memcached -p {}", a.port()),
+        Target::Tcp(a) => format!(
+            "that memcached runs on that port: memcached -p {}; a gateway of Isthmus speaks UDP only so far: udp://{a}",
+            a.port()
+        ),
     }
 }
 

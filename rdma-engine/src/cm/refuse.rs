@@ -113,7 +113,7 @@ const TABLE: [Row; 25] = [
         "one end uses a key, the other none",
         "set the same key on both ends, or auth = \"none\" on both",
     ),
-    row(8, RefuseReason::AuthFailed, "authentication failed", "put the same key file on both ends"),
+    row(8, RefuseReason::AuthFailed, "authentication failed", "give both ends the same key: key or key_file"),
     row(9, RefuseReason::Service, "service not served here", "make service kind and name match on both ends"),
     row(
         10,

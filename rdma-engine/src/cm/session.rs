@@ -124,6 +124,8 @@ impl fmt::Display for End {
         match self {
             End::RefusedPeer(refusal) => write!(f, "refused the peer, telling it: {refusal}"),
             End::RefusedByPeer(refusal) => write!(f, "the peer refused, saying: {refusal}"),
+            // There was no peer yet that could get lost.
+            End::Lost(LostReason::Unreachable(kind)) => write!(f, "did not reach the peer: {kind}"),
             End::Lost(reason) => write!(f, "lost the peer: {reason}"),
             End::Closed => f.write_str("closed by both ends"),
         }

@@ -23,7 +23,7 @@ fn a_wrong_key_is_refused_and_both_ends_know() {
     pair.settle();
     refuses(&pair.ends[SERVER], RefuseReason::AuthFailed);
     let End::RefusedByPeer(refusal) = ends_once(&pair.ends[CLIENT]) else { panic!() };
-    assert!(refusal.to_string().contains("same key file on both ends"), "{refusal}");
+    assert!(refusal.to_string().contains("give both ends the same key"), "{refusal}");
 }
 
 /// Plays recorded frames one by one, so that the application can act in between.
