@@ -1,5 +1,5 @@
-//! Gateways and memory nodes on virtual time, with READs that linger and tear, evictions, restarts, and nodes that come and go:
-//! no client may ever see what was not there.
+//! Gateways and memory nodes on virtual time, with READs that linger and tear, evictions, expiry, flushes, restarts, and nodes that
+//! come and go: no client may ever see what was not there.
 //!
 //! ```text
 //! cargo run --release --example kv_race -- [GETS [FIRST-SEED]]
@@ -8,7 +8,7 @@
 //! Runs seed after seed until so many GETs have been answered (10 million without a number). A run that fails says what was
 //! wrong; its seed is the last one printed.
 
-use isthmus::service::kv::sim::{Race, Relists, Setup, restart};
+use isthmus::service::kv::sim::{Life, Race, Relists, Setup, restart};
 use isthmus::stats::Counter;
 
 fn main() {
@@ -52,7 +52,8 @@ fn main() {
             (_, true) => (150, 3000),
             _ => (60, 1500),
         };
-        let mut race = Race::new(setup, keys, largest);
+        let life = if small || waiting { Life::Long } else { Life::Short };
+        let mut race = Race::new(setup, keys, largest, life);
         let mut relists = relisting.then(|| Relists::new(&mut race));
         race.run((gets - done).min(200_000), |race| {
             if restarting {

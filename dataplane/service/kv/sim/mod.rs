@@ -6,6 +6,7 @@ mod ends;
 mod fuzz;
 mod history;
 mod race;
+mod request;
 mod torn;
 
 #[cfg(test)]
@@ -14,4 +15,5 @@ pub use cluster::{Cluster, Node, Setup, VALUE};
 pub use ends::{End, Gateway, NodeEnd};
 pub use fuzz::{fuzz_calls, fuzz_clients};
 pub use race::{Race, Relists, restart};
+pub use request::Life;
 pub use torn::Torn;

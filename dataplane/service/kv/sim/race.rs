@@ -1,12 +1,14 @@
-//! Readers against writers, evictions, expiry and restarts, with READs that linger and tear: every value says which key it
+//! Readers against writers of every kind, evictions, expiry, flushes and restarts, with READs that linger and tear: every value says which key it
 //! belongs to, which mutation wrote it, and whether it is whole; what clients were told has to be linearizable, key by key.
 
 use super::cluster::{Cluster, Setup};
 use super::ends::client_of;
 use super::history::{Event, History, Kind};
+use super::request::{Known, Life, What};
 use crate::stats::Counter;
 use rdma_engine::sim::Rng;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
+use std::mem::Discriminant;
 
 /// The value of a key's nth mutation.
 fn value(key: u32, version: u64, len: usize) -> Vec<u8> {
@@ -34,15 +36,29 @@ fn read_value(bytes: &[u8]) -> (u32, u64) {
 /// Mutations of a key under way at most.
 const MUTATIONS: usize = 3;
 
-/// The version in a reply to a GET, which has to be whole and the key's.
-fn told_version(key: u32, reply: &[u8]) -> u64 {
+/// One in so many turns takes longer than the others.
+const LONG_TURNS: u64 = 40;
+/// That much longer, so that values come to their end.
+const LONG_NS: u64 = 50_000_000;
+
+/// The version in a reply to a GET, which has to be whole and the key's, and the cas unique, if there is one.
+fn told_version(key: u32, reply: &[u8]) -> (u64, Option<u64>) {
     let at = reply.windows(2).position(|w| w == b"\r\n").expect("a line") + 2;
     let head = String::from_utf8_lossy(&reply[..at]).into_owned();
     assert!(head.starts_with(&format!("VALUE key{key} 0 ")), "{head}");
     let body = reply[at..].strip_suffix(b"\r\nEND\r\n").expect("an end");
     let (of, version) = read_value(body);
     assert_eq!(of, key, "a foreign value");
-    version
+    (version, head.trim_end().split(' ').nth(4).map(|unique| unique.parse().expect("a cas unique")))
+}
+
+/// A request under way.
+struct Asked {
+    what: What,
+    event: Event,
+    /// The version it writes, if it does.
+    version: u64,
+    at_ns: u64,
 }
 
 /// Clients that remember what they asked and were told.
@@ -54,9 +70,10 @@ pub struct Race {
     /// Mutations of each key that were asked for: the last one's version.
     versions: HashMap<u32, u64>,
     /// Requests under way, by their number.
-    asked: HashMap<u32, Event>,
+    asked: HashMap<u32, Asked>,
     next: u32,
     history: History,
+    known: Known,
     /// The last moment.
     moment: u64,
     /// GETs answered.
@@ -65,15 +82,18 @@ pub struct Race {
     pub hits: u64,
     /// Requests answered by an error.
     pub errors: u64,
+    /// Kinds of mutations that were carried out.
+    done: HashSet<Discriminant<What>>,
     keys: u64,
     largest: u64,
+    life: Life,
     /// Gateways at which nobody asks anything.
     silent: Vec<usize>,
 }
 
 impl Race {
     /// `keys` keys with values of up to `largest` bytes.
-    pub fn new(setup: Setup, keys: u64, largest: u64) -> Self {
+    pub fn new(setup: Setup, keys: u64, largest: u64, life: Life) -> Self {
         let rng = Rng::new(setup.seed);
         let cluster = Cluster::new(setup);
         Race {
@@ -83,14 +103,22 @@ impl Race {
             asked: HashMap::new(),
             next: 0,
             history: History::default(),
+            known: Known::default(),
             moment: 0,
             gets: 0,
             hits: 0,
             errors: 0,
+            done: HashSet::new(),
             keys,
             largest,
+            life,
             silent: vec![],
         }
+    }
+
+    /// Kinds of mutations that were carried out; six are the most.
+    pub fn kinds_done(&self) -> usize {
+        self.done.len()
     }
 
     /// One request of somebody at some gateway.
@@ -100,26 +128,34 @@ impl Race {
             return;
         }
         let key = self.rng.below(self.keys).min(self.rng.below(self.keys)) as u32;
-        let mutating = |e: &&Event| e.key == key && !matches!(e.kind, Kind::Get(_));
-        let mutations = self.asked.values().filter(mutating).count();
-        let version = self.versions.entry(key).or_default();
-        let (kind, text) = match self.rng.below(10) {
-            0..7 => (Kind::Get(None), format!("get key{key}\r\n").into_bytes()),
-            _ if mutations == MUTATIONS => return,
-            7..9 => {
-                *version += 1;
-                let value = value(key, *version, self.rng.below(self.largest) as usize);
-                let head = format!("set key{key} 0 0 {}\r\n", value.len());
-                (Kind::Set(*version), [head.as_bytes(), &value, b"\r\n"].concat())
-            }
-            _ => (Kind::Delete, format!("delete key{key}\r\n").into_bytes()),
+        let what = What::choose(&mut self.rng, self.life, key, self.known.unique(key));
+        let writing = |a: &&Asked| a.event.key == key && !a.what.reads();
+        if !what.reads() && self.asked.values().filter(writing).count() == MUTATIONS {
+            return;
+        }
+        let last = self.versions.entry(key).or_default();
+        *last += u64::from(what.writes());
+        let version = *last;
+        let value = match what.writes() {
+            true => value(key, version, self.rng.below(self.largest) as usize),
+            false => vec![],
+        };
+        let kind = match what {
+            What::Get | What::Gets | What::Touch => Kind::Get(None),
+            What::Set | What::Update | What::Cas(_) => Kind::Set(version),
+            What::SetPast | What::Delete | What::Flush => Kind::Delete,
         };
         let number = self.next;
         self.next += 1;
         self.moment += 1;
-        // A client is one of a gateway.
-        let client = (gateway as u64) << 32 | client_of(number);
-        self.asked.insert(number, Event { key, kind, began: self.moment, ended: None, client });
+        // A client is one of a gateway. A flush is about no key, and so in no order with the client's requests for one.
+        let client = match what {
+            What::Flush => u64::MAX - u64::from(number),
+            _ => (gateway as u64) << 32 | client_of(number),
+        };
+        let event = Event { key, kind, began: self.moment, ended: None, client };
+        self.asked.insert(number, Asked { what, event, version, at_ns: self.cluster.now.0 });
+        let text = what.text(&mut self.rng, self.life, key, &value);
         self.cluster.ask(gateway, number, &text);
     }
 
@@ -133,22 +169,34 @@ impl Race {
         }
     }
 
-    fn check(&mut self, mut event: Event, reply: &[u8]) {
+    fn check(&mut self, asked: Asked, reply: &[u8]) {
+        let Asked { what, mut event, version, at_ns } = asked;
         self.moment += 1;
         let (is_error, key) = (reply.starts_with(b"SERVER_ERROR"), event.key);
         self.errors += u64::from(is_error);
+        self.gets += u64::from(what.reads());
         event.ended = Some(self.moment).filter(|_| !is_error);
-        match &mut event.kind {
-            Kind::Get(told) => {
-                self.gets += 1;
-                if is_error {
-                    return;
-                }
-                *told = (reply != b"END\r\n").then(|| told_version(key, reply));
-                self.hits += u64::from(told.is_some());
+        if what.reads() && !is_error {
+            let told = (reply != b"END\r\n").then(|| told_version(key, reply));
+            self.hits += u64::from(told.is_some());
+            if let Some((version, unique)) = told {
+                self.known.told((key, version), unique, at_ns);
             }
-            Kind::Set(_) => assert!(is_error || reply == b"STORED\r\n", "{}", String::from_utf8_lossy(reply)),
-            Kind::Delete => assert!(is_error || reply == b"DELETED\r\n" || reply == b"NOT_FOUND\r\n"),
+            event.kind = Kind::Get(told.map(|(version, _)| version));
+            return self.history.push(event);
+        }
+        // A mutation that failed may have been carried out all the same.
+        let is_done = is_error || what.is_done(reply);
+        if !is_done || what.reads() || what == What::Touch {
+            return;
+        }
+        self.done.insert(std::mem::discriminant(&what));
+        if what == What::Flush {
+            let keys = self.versions.keys();
+            return keys.for_each(|key| self.history.push(Event { key: *key, ..event }));
+        }
+        if what.writes() && !is_error {
+            self.known.written((key, version), what, self.life, self.cluster.now.0);
         }
         self.history.push(event);
     }
@@ -166,6 +214,9 @@ impl Race {
             if self.asked.len() < 200 && self.cluster.gateways.iter().all(|g| g.engine.has_room()) {
                 self.ask();
             }
+        }
+        if self.life == Life::Short && self.rng.below(LONG_TURNS) == 0 {
+            self.cluster.now = self.cluster.now.after_ns(LONG_NS);
         }
         self.cluster.turn();
         self.hear();
@@ -210,6 +261,7 @@ impl Race {
 
 /// Restarts a node: its connections break, its contents are gone.
 pub fn restart(race: &mut Race, node: usize) {
+    race.known.uniques_repeat();
     let gateways = race.cluster.gateways.len();
     (0..gateways).for_each(|g| race.cluster.fail_gateway_end(node, g));
     (0..gateways).for_each(|g| race.cluster.fail_node_end(node, g));
@@ -234,6 +286,7 @@ pub struct Relists {
 impl Relists {
     /// Of a race of two nodes with room for a third, whose lists have the number 1.
     pub fn new(race: &mut Race) -> Self {
+        race.known.uniques_repeat();
         Relists { new: race.cluster.add_node(), generation: 1, stalled: 0 }
     }
 

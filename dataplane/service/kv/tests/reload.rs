@@ -1,7 +1,7 @@
 //! Other lists of memory nodes while clients go on.
 
 use crate::service::kv::ownership::Owners;
-use crate::service::kv::sim::{Cluster, Race, Relists, Setup, members};
+use crate::service::kv::sim::{Cluster, Life, Race, Relists, Setup, members};
 use crate::stats::Counter;
 use rdma_engine::buf::Pool;
 
@@ -290,7 +290,7 @@ fn a_call_that_waits_does_not_outlive_its_list() {
 fn lists_change_while_clients_read_and_write() {
     let setup =
         Setup { nodes: 2, nodes_max: 3, partitions: 2, gateways: 2, tear: 8, seed: 11, ..Setup::default() };
-    let mut race = Race::new(setup, 200, 2000);
+    let mut race = Race::new(setup, 200, 2000, Life::Short);
     let (mut relists, mut lists) = (Relists::new(&mut race), 0);
     race.run(15_000, |race| {
         relists.next(race);
@@ -308,7 +308,7 @@ fn lists_change_while_calls_wait_for_places() {
     for seed in [2, 14] {
         let small = Setup { arena: 128 << 10, segment_units: 256, ..Setup::default() };
         let setup = Setup { nodes: 2, nodes_max: 3, gateways: 3, tear: 4, seed, ..small };
-        let mut race = Race::new(setup, 150, 3000);
+        let mut race = Race::new(setup, 150, 3000, Life::Long);
         let (mut relists, mut lists) = (Relists::new(&mut race), 0);
         race.run(3000, |race| {
             (0..10).for_each(|_| relists.next(race));
