@@ -290,6 +290,8 @@ impl Transport for SoftWorker {
         if frame.0.rx_ip_checksum() == Checksum::Bad {
             return self.counters.checksum += 1;
         }
+        // To our address on the network and to a queue pair of this worker: there is nothing to sort or to steer.
+        let Err(frame) = self.transport.ingress_from_peer(now, frame) else { return };
         match self.host.sort(frame.first()) {
             Sort::Roce(bth) => self.steer(now, bth, frame),
             Sort::Host | Sort::Overheard => self.read_as_host(now, frame),

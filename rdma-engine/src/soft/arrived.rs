@@ -1,7 +1,9 @@
 //! A packet that has passed the first checks: the numbers that requester and responder need of it.
 
 use crate::types::{Psn, Rkey};
-use crate::wire::{Aeth, AtomicAckEth, AtomicEth, Deth, Header, Ieth, ImmDt, OpcodeInfo, Reth, RoceFrame};
+use crate::wire::{
+    Aeth, AtomicAckEth, AtomicEth, Bth, Deth, Header, Ieth, ImmDt, OpcodeInfo, Reth, RoceFrame,
+};
 use std::ops::Range;
 use zerocopy::{FromBytes, Immutable, KnownLayout, Unaligned};
 
@@ -24,15 +26,22 @@ impl Arrived {
     pub(crate) fn new(frame: &RoceFrame<'_>) -> Self {
         let packet = &frame.packet;
         let payload = packet.payload_range();
+        let extended = payload.start - packet.extended().len();
+        Self::at(packet.bth, extended, payload.start, payload.len())
+    }
+
+    /// A packet whose extended headers and payload begin at these offsets of the frame.
+    #[inline(always)]
+    pub(crate) fn at(bth: &Bth, extended: usize, payload: usize, payload_len: usize) -> Self {
         Arrived {
-            info: packet.info,
-            psn: packet.bth.psn.psn(),
-            solicited: packet.bth.solicited(),
-            ack_request: packet.bth.ack_request(),
-            pad_fits: packet.pad_fits(),
-            extended: (payload.start - packet.extended().len()) as u16,
-            payload: payload.start as u16,
-            payload_len: payload.len() as u16,
+            info: bth.opcode.info(),
+            psn: bth.psn.psn(),
+            solicited: bth.solicited(),
+            ack_request: bth.ack_request(),
+            pad_fits: bth.pad() == Bth::pad_for(payload_len),
+            extended: extended as u16,
+            payload: payload as u16,
+            payload_len: payload_len as u16,
         }
     }
 

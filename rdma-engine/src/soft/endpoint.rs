@@ -10,12 +10,13 @@ use super::number::Layout;
 use super::path::Path;
 use super::qp::Qp;
 use super::shared::{Shared, can_receive};
-use crate::buf::{Egress, Pool};
+use super::srq::Srq;
+use crate::buf::{Buf, Egress, Pool};
 use crate::qp::{AddressVector, Change, QpState};
 use crate::transport::{Completions, Counters, Posted, Transport};
 use crate::types::{Psn, Qpn, Time};
 use crate::wire::Mac;
-use crate::wr::{Done, QpId, RecvWr, Refusal, Refused, SendWr, SrqId, Status};
+use crate::wr::{Completion, Done, QpId, RecvWr, Refusal, Refused, SendWr, SrqId, Status};
 use std::collections::VecDeque;
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -291,13 +292,12 @@ impl<P: Pool + 'static> Transport for SoftTransport<P> {
     #[inline]
     fn poll(&mut self, _now: Time, out: &mut Completions<P::Buf>) -> usize {
         let before = out.len();
-        for cq in 0..self.shared.cqs.len() {
-            while !out.is_full()
-                && let Some(completion) = self.shared.cqs[cq].front()
-            {
-                let (qp, sent) = (completion.qp, matches!(completion.done, Done::Sent(_)));
-                out.extend(self.shared.cqs[cq].pop_front());
-                self.collect(qp, sent);
+        let (qps, shared) = (&mut self.qps, &mut self.shared);
+        for cq in shared.cqs.iter_mut().filter(|cq| !cq.is_empty()) {
+            let n = cq.len().min(out.remaining_capacity());
+            for completion in cq.drain(..n) {
+                collect(qps, &mut shared.srqs, &mut shared.counters, &completion);
+                out.push(completion);
             }
         }
         out.len() - before
@@ -305,7 +305,9 @@ impl<P: Pool + 'static> Transport for SoftTransport<P> {
 
     #[inline]
     fn ingress(&mut self, now: Time, frame: P::Buf) {
-        self.take_frame(now, frame);
+        if let Err(frame) = self.ingress_from_peer(now, frame) {
+            self.take_frame(now, frame);
+        }
     }
 
     fn state(&self, qp: QpId) -> Option<QpState> {
@@ -342,26 +344,30 @@ impl<P: Pool + 'static> Transport for SoftTransport<P> {
     }
 }
 
-impl<P: Pool> SoftTransport<P> {
-    /// A completion leaves: its place in the send queue, or the receive queue, is free again.
-    #[inline]
-    fn collect(&mut self, id: QpId, sent: bool) {
-        // A queue pair is not detached before all of its completions have left.
-        let Some((qp, shared)) = self.qp_and_shared(id) else { return };
-        if sent {
-            shared.counters.sends_completed += 1;
-            qp.requester.collected();
-        } else {
-            shared.counters.receives_completed += 1;
-            if let Some(srq) = qp.receives.collected() {
-                shared.srqs[usize::from(srq.0)].collected();
-            }
+/// A completion leaves: its place in the send queue, or the receive queue, is free again.
+#[inline(always)]
+fn collect<B: Buf>(
+    qps: &mut [Option<Box<Qp<B>>>],
+    srqs: &mut [Srq<B>],
+    counters: &mut Counters,
+    completion: &Completion<B>,
+) {
+    let qp = qps.get_mut(usize::from(completion.qp.slot)).and_then(Option::as_deref_mut);
+    // A queue pair is not detached before all of its completions have left.
+    let Some(qp) = qp.filter(|qp| qp.id == completion.qp) else { return };
+    if let Done::Sent(_) = completion.done {
+        counters.sends_completed += 1;
+        qp.requester.collected();
+    } else {
+        counters.receives_completed += 1;
+        if let Some(srq) = qp.receives.collected() {
+            srqs[usize::from(srq.0)].collected();
         }
     }
 }
 
 #[inline]
-fn check_receive<B: crate::buf::Buf>(wr: &RecvWr<B>, state: QpState, sge: u16) -> Result<(), Refusal> {
+fn check_receive<B: Buf>(wr: &RecvWr<B>, state: QpState, sge: u16) -> Result<(), Refusal> {
     if !state.takes_receives() {
         return Err(Refusal::State);
     }

@@ -80,14 +80,14 @@ impl<B: Buf> Qp<B> {
 
     /// A request from the future.
     #[cold]
-    pub(crate) fn hold_back<P: Pool<Buf = B>>(&mut self, shared: &mut Shared<P>, packet: Arrived, frame: B) {
+    pub(crate) fn hold_back<P: Pool<Buf = B>>(&mut self, shared: &mut Shared<P>, packet: &Arrived, frame: B) {
         let (own, expected) = (self.held(), self.responder.expected);
         let Some(hold) = &mut self.hold else { return };
         hold.due = true;
         if packet.psn.since(expected) as usize >= SPAN {
             return shared.drop(DropReason::OutOfOrder);
         }
-        match shared.held.keep(&mut hold.queue, own, Held { packet, frame }) {
+        match shared.held.keep(&mut hold.queue, own, Held { packet: *packet, frame }) {
             Ok(()) => shared.soft.held += 1,
             Err(reason) => {
                 if reason == DropReason::OutOfOrder {
@@ -103,13 +103,13 @@ impl<B: Buf> Qp<B> {
     pub(crate) fn hold_response<P: Pool<Buf = B>>(
         &mut self,
         shared: &mut Shared<P>,
-        packet: Arrived,
+        packet: &Arrived,
         frame: B,
     ) {
         let near = (packet.psn.since(self.requester.unacknowledged()) as usize) < SPAN;
         if self.hold.is_some() && near {
             let own = self.held();
-            match shared.held.keep(&mut self.responses, own, Held { packet, frame }) {
+            match shared.held.keep(&mut self.responses, own, Held { packet: *packet, frame }) {
                 Ok(()) => shared.soft.held += 1,
                 Err(reason) => {
                     shared.drop(reason);
@@ -140,7 +140,7 @@ impl<B: Buf> Qp<B> {
             let stale = shared.held.drop_before(&mut self.responses, una);
             shared.soft.drop_many(DropReason::Ghost, stale);
             let Some(held) = shared.held.pop(&mut self.responses) else { return };
-            self.take_response(shared, now, held.packet, held.frame);
+            self.take_response(shared, now, &held.packet, held.frame);
             if self.requester.unacknowledged() == una {
                 return;
             }
@@ -172,7 +172,7 @@ impl<B: Buf> Qp<B> {
             let (held, stale) = shared.held.pop_at(&mut hold.queue, expected);
             shared.soft.drop_many(DropReason::OutOfOrder, stale);
             let Some(held) = held else { break };
-            if !self.serve_expected(shared, held.packet, held.frame) {
+            if !self.serve_expected(shared, &held.packet, held.frame) {
                 return;
             }
         }

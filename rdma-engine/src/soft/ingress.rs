@@ -7,6 +7,7 @@ use super::arrived::Arrived;
 use super::counters::DropReason;
 use super::endpoint::SoftTransport;
 use super::event::Event;
+use super::imprint::Head;
 use super::qp::Qp;
 use super::shared::Shared;
 use super::ud::on_management;
@@ -15,8 +16,40 @@ use crate::types::{QpType, Qpn, Time};
 use crate::wire::{Bth, Mac, Operation, RoceFrame, Transport, pkeys_match};
 
 impl<P: Pool> SoftTransport<P> {
-    /// Takes a frame.
+    /// Takes a frame of the peer of one of our connections, if it is one and nothing is unusual about it. Any other frame
+    /// comes back, and nothing has happened: it is for [`ingress`](crate::transport::Transport::ingress).
     #[inline]
+    pub fn ingress_from_peer(&mut self, now: Time, frame: P::Buf) -> Result<(), P::Buf> {
+        self.enter(now, frame, None)
+    }
+
+    /// Takes a frame that is `known` to be a packet for the queue pair in a slot; else one that bears its imprint.
+    #[inline(never)]
+    fn enter(&mut self, now: Time, frame: P::Buf, known: Option<(u16, &Arrived)>) -> Result<(), P::Buf> {
+        let bytes = frame.first();
+        let (slot, known) = match known {
+            Some((slot, packet)) => (usize::from(slot), Some(packet)),
+            None => match Head::of(bytes).filter(|_| frame.segment_count() == 1) {
+                Some(head) => (self.layout.slot(head.qpn()), None),
+                None => return Err(frame),
+            },
+        };
+        let Some(qp) = self.qps.get_mut(slot).and_then(Option::as_deref_mut) else { return Err(frame) };
+        let recognised = match known {
+            Some(packet) => Some(*packet),
+            None => qp.recognise(bytes, self.shared.config.icrc),
+        };
+        let Some(packet) = recognised else { return Err(frame) };
+        if known.is_none() {
+            self.shared.soft.frames_in += 1;
+            self.shared.regions.refresh();
+            qp.record(&mut self.shared, now, &frame);
+        }
+        qp.receive(&mut self.shared, now, &packet, frame);
+        Ok(())
+    }
+
+    /// Takes a frame of which nothing is known.
     pub(crate) fn take_frame(&mut self, now: Time, frame: P::Buf) {
         self.shared.soft.frames_in += 1;
         self.shared.regions.refresh();
@@ -28,38 +61,30 @@ impl<P: Pool> SoftTransport<P> {
         };
         let (packet, qpn) = (Arrived::new(&view), view.bth().dest_qpn.qpn());
         let slot = self.layout.slot(qpn);
-        let qp = self.qps.get_mut(slot).and_then(Option::as_mut);
+        let qp = self.qps.get_mut(slot).and_then(Option::as_deref_mut);
         let Some(qp) = qp.filter(|q| q.number.qpn == qpn) else {
-            return self.take_other(qpn, packet, frame);
+            return self.take_other(qpn, &packet, frame);
         };
         let shared = &mut self.shared;
-        if let Err(reason) = admit(qp, shared, packet, &view) {
+        if let Err(reason) = admit(qp, shared, &packet, &view) {
             return refuse(shared, qp.id.slot, reason);
         }
-        if let Some(recorder) = &mut shared.recorder {
-            recorder.tick(now);
-            // What comes after an error must not push out what came before it.
-            if qp.failure.is_none() {
-                recorder.note(qp.id.slot, false, &frame);
-            }
-        }
+        qp.record(shared, now, &frame);
         let notification = packet.info.operation == Operation::CongestionNotification;
         // A notification that is marked itself is not answered, or two ends could go on for ever.
         if view.datagram.network.congestion_experienced() && !notification {
             qp.on_marked(shared, now);
         }
-        match qp.spec.kind {
-            QpType::Ud => {
-                let source = view.datagram.network.source();
-                qp.on_datagram(shared, packet, frame, source);
-            }
-            _ => {
-                if !qp.path.as_ref().is_some_and(|p| p.resolved) {
-                    qp.learn(shared, view.link.ethernet.source);
-                }
-                qp.receive(shared, now, packet, frame);
-            }
+        if qp.spec.kind == QpType::Ud {
+            let source = view.datagram.network.source();
+            return qp.on_datagram(shared, &packet, frame, source);
         }
+        if !qp.path.as_ref().is_some_and(|p| p.resolved) {
+            qp.learn(shared, view.link.ethernet.source);
+        }
+        let slot = qp.id.slot;
+        let taken = self.enter(now, frame, Some((slot, &packet)));
+        debug_assert!(taken.is_ok(), "it has a queue pair");
     }
 
     /// Joins a frame that lies in several pieces.
@@ -73,7 +98,7 @@ impl<P: Pool> SoftTransport<P> {
 
     /// A frame for no queue pair of ours: a datagram for the general services interface, or nothing.
     #[cold]
-    fn take_other(&mut self, qpn: Qpn, packet: Arrived, frame: P::Buf) {
+    fn take_other(&mut self, qpn: Qpn, packet: &Arrived, frame: P::Buf) {
         let shared = &mut self.shared;
         let Ok(view) = RoceFrame::parse(frame.first()) else { return };
         let network = &view.datagram.network;
@@ -106,10 +131,10 @@ fn refuse<P: Pool>(shared: &mut Shared<P>, slot: u16, reason: DropReason) {
 
 /// Everything that can be said about a packet without the state of a connection.
 #[inline]
-fn admit<P: Pool>(
+pub(super) fn admit<P: Pool>(
     qp: &mut Qp<P::Buf>,
     shared: &Shared<P>,
-    packet: Arrived,
+    packet: &Arrived,
     view: &RoceFrame<'_>,
 ) -> Result<(), DropReason> {
     let network = &view.datagram.network;
@@ -146,6 +171,29 @@ fn is_sealed<B>(qp: &mut Qp<B>, view: RoceFrame<'_>) -> bool {
 }
 
 impl<B: Buf> Qp<B> {
+    /// What [`admit`] would admit, without its help: the packet in a frame that bears the imprint of this queue pair.
+    #[inline(always)]
+    pub(super) fn recognise(&mut self, frame: &[u8], icrc: bool) -> Option<Arrived> {
+        let head = Head::of(frame)?;
+        if self.number.qpn != head.qpn() || self.spec.kind != QpType::Rc {
+            return None;
+        }
+        let packet = self.path.as_ref()?.imprint.read(head, frame.len())?;
+        let sealed = !icrc || head.is_sealed(frame, &packet, &mut self.peer_icrc);
+        sealed.then_some(packet)
+    }
+
+    /// Keeps what has come in for a flight record.
+    #[inline]
+    fn record<P: Pool<Buf = B>>(&mut self, shared: &mut Shared<P>, now: Time, frame: &B) {
+        let Some(recorder) = &mut shared.recorder else { return };
+        recorder.tick(now);
+        // What comes after an error must not push out what came before it.
+        if self.failure.is_none() {
+            recorder.note(self.id.slot, false, frame);
+        }
+    }
+
     /// A frame of the peer was marked "congestion experienced".
     #[cold]
     fn on_marked<P: Pool<Buf = B>>(&mut self, shared: &mut Shared<P>, now: Time) {

@@ -66,15 +66,27 @@ impl<B: Buf> Landing<B> {
     }
 
     /// Copies `bytes` behind what has arrived, and first all that was kept.
+    #[inline]
     fn copy(&mut self, posted: &mut B, bytes: &[u8]) {
-        if let Some(kept) = self.kept.take() {
-            let mut at = 0;
-            for segment in kept.segments() {
-                put(posted, at, segment);
-                at += segment.len();
-            }
+        if self.kept.is_some() {
+            self.copy_kept(posted);
+        }
+        if self.at == 0
+            && let Some(area) = posted.spare().next().and_then(|area| area.get_mut(..bytes.len()))
+        {
+            return area.copy_from_slice(bytes);
         }
         put(posted, self.at, bytes);
+    }
+
+    /// Copies all that was kept.
+    fn copy_kept(&mut self, posted: &mut B) {
+        let Some(kept) = self.kept.take() else { return };
+        let mut at = 0;
+        for segment in kept.segments() {
+            put(posted, at, segment);
+            at += segment.len();
+        }
     }
 
     /// Room for `len` more bytes in `posted`?

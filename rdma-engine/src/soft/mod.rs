@@ -38,6 +38,7 @@ mod frame;
 mod fuzz;
 mod held;
 mod hold;
+mod imprint;
 mod ingress;
 mod landing;
 mod management;

@@ -1,6 +1,7 @@
 //! Paths to peers: address vectors, the headers made of them, and the MAC addresses of neighbours.
 
 use super::config::{SoftConfig, SoftError};
+use super::imprint::Imprint;
 use crate::qp::AddressVector;
 use crate::types::{Qpn, Time};
 use crate::wire::{HeaderTemplate, Mac, Network, Route, rxe_source_port};
@@ -14,32 +15,11 @@ const MAX_NEIGHBOURS: usize = 1024;
 const ECN: u8 = 3;
 const ECN_CAPABLE: u8 = 2;
 
-/// The two addresses of a path, as they stand in headers.
-#[derive(Clone, Copy, Debug)]
-enum Ends {
-    V4 { peer: [u8; 4], local: [u8; 4] },
-    V6 { peer: [u8; 16], local: [u8; 16] },
-}
-
-impl Ends {
-    fn new(peer: IpAddr, local: IpAddr) -> Option<Self> {
-        match (peer, local) {
-            (IpAddr::V4(peer), IpAddr::V4(local)) => {
-                Some(Ends::V4 { peer: peer.octets(), local: local.octets() })
-            }
-            (IpAddr::V6(peer), IpAddr::V6(local)) => {
-                Some(Ends::V6 { peer: peer.octets(), local: local.octets() })
-            }
-            _ => None,
-        }
-    }
-}
-
 /// The way to a peer.
 #[derive(Clone, Debug)]
 pub(crate) struct Path {
-    /// The peer's address and ours.
-    ends: Ends,
+    /// What frames that come along it look like, once `resolved`.
+    pub(crate) imprint: Imprint,
     /// Headers below the BTH; valid once `resolved`.
     pub(crate) template: HeaderTemplate,
     route: Route,
@@ -66,18 +46,21 @@ impl Path {
             flow_label: av.flow_label & 0x000F_FFFF,
             source_port: av.udp_source_port.unwrap_or(rxe_source_port(qpn)),
         };
-        let family = || SoftError::Family { peer, local };
-        let template = HeaderTemplate::new(&route).ok_or_else(family)?;
-        let ends = Ends::new(peer, local).ok_or_else(family)?;
-        Ok(Path { ends, template, route, resolved: false, waiting_since: Time::NEVER })
+        let template = HeaderTemplate::new(&route).ok_or(SoftError::Family { peer, local })?;
+        let imprint = Imprint::NONE;
+        Ok(Path { imprint, template, route, resolved: false, waiting_since: Time::NEVER })
     }
 
     /// True if a packet came along this path: from the peer, to us.
     #[inline]
     pub(crate) fn is_of(&self, network: &Network<'_>) -> bool {
-        match (&self.ends, network) {
-            (Ends::V4 { peer, local }, Network::V4(ip)) => ip.source == *peer && ip.destination == *local,
-            (Ends::V6 { peer, local }, Network::V6(ip)) => ip.source == *peer && ip.destination == *local,
+        match (self.route.destination, self.route.source, network) {
+            (IpAddr::V4(peer), IpAddr::V4(local), Network::V4(ip)) => {
+                ip.source == peer.octets() && ip.destination == local.octets()
+            }
+            (IpAddr::V6(peer), IpAddr::V6(local), Network::V6(ip)) => {
+                ip.source == peer.octets() && ip.destination == local.octets()
+            }
             _ => false,
         }
     }
@@ -100,6 +83,7 @@ impl Path {
         self.route.destination_mac = mac;
         if let Some(template) = HeaderTemplate::new(&self.route) {
             self.template = template;
+            self.imprint = Imprint::new(&self.route);
             self.resolved = true;
             self.waiting_since = Time::NEVER;
         }

@@ -221,12 +221,12 @@ impl<B: Buf> Qp<B> {
     }
 
     /// A frame for this queue pair that has passed all checks of [`super::ingress`].
-    #[inline]
+    #[inline(always)]
     pub(crate) fn receive<P: Pool<Buf = B>>(
         &mut self,
         shared: &mut Shared<P>,
         now: Time,
-        packet: Arrived,
+        packet: &Arrived,
         frame: B,
     ) {
         if !self.established {

@@ -18,7 +18,7 @@ impl<B: Buf> Qp<B> {
     pub(crate) fn on_unreliable<P: Pool<Buf = B>>(
         &mut self,
         shared: &mut Shared<P>,
-        packet: Arrived,
+        packet: &Arrived,
         frame: B,
     ) {
         if !self.state.answers() {
@@ -30,7 +30,7 @@ impl<B: Buf> Qp<B> {
             self.break_message();
         }
         self.responder.expected = packet.psn.advance(1);
-        let served = if !is_continuation(self.responder.message, &packet) {
+        let served = if !is_continuation(self.responder.message, packet) {
             Err(DropReason::BrokenMessage)
         } else {
             match packet.info.operation {
@@ -52,17 +52,17 @@ impl<B: Buf> Qp<B> {
     fn take_unreliable_send<P: Pool<Buf = B>>(
         &mut self,
         shared: &mut Shared<P>,
-        packet: Arrived,
+        packet: &Arrived,
         frame: B,
     ) -> Result<(), DropReason> {
-        if message_fault(Message::Send, &packet, self.pmtu).is_some() {
+        if message_fault(Message::Send, packet, self.pmtu).is_some() {
             return Err(DropReason::Refused);
         }
         if !self.take_receive(shared) {
             return Err(DropReason::NoReceive);
         }
         let imm = packet.imm(frame.first());
-        if !self.land(shared, &packet, frame) {
+        if !self.land(shared, packet, frame) {
             return Err(DropReason::TooLong);
         }
         self.responder.message = Message::Send;
@@ -78,15 +78,15 @@ impl<B: Buf> Qp<B> {
     fn take_unreliable_write<P: Pool<Buf = B>>(
         &mut self,
         shared: &mut Shared<P>,
-        packet: Arrived,
+        packet: &Arrived,
         frame: &B,
     ) -> Result<(), DropReason> {
         let bytes = frame.first();
-        let message = write_in_progress(self.responder.message, &packet, bytes);
+        let message = write_in_progress(self.responder.message, packet, bytes);
         let Message::Write { addr, rkey, left, total } = message else {
             return Err(DropReason::BrokenMessage);
         };
-        if message_fault(message, &packet, self.pmtu).is_some() {
+        if message_fault(message, packet, self.pmtu).is_some() {
             return Err(DropReason::Refused);
         }
         if !self.access.allows(Access::REMOTE_WRITE) {

@@ -15,7 +15,7 @@ impl<B: Buf> Qp<B> {
     pub(crate) fn on_datagram<P: Pool<Buf = B>>(
         &mut self,
         shared: &mut Shared<P>,
-        packet: Arrived,
+        packet: &Arrived,
         frame: B,
         source: Gid,
     ) {
@@ -29,7 +29,7 @@ impl<B: Buf> Qp<B> {
             return shared.drop(DropReason::NoReceive);
         }
         let imm = packet.imm(frame.first());
-        if !packet.pad_fits || !self.land(shared, &packet, frame) {
+        if !packet.pad_fits || !self.land(shared, packet, frame) {
             return shared.drop(DropReason::TooLong);
         }
         let source = Some(UdSource { qpn: deth.source_qpn.qpn(), gid: Some(source) });
@@ -43,7 +43,7 @@ impl<B: Buf> Qp<B> {
 #[cold]
 pub(crate) fn on_management<P: Pool>(
     shared: &mut Shared<P>,
-    packet: Arrived,
+    packet: &Arrived,
     mut frame: P::Buf,
     source: Gid,
 ) {

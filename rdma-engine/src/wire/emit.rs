@@ -239,8 +239,8 @@ impl HeaderTemplate {
         let start = headroom.len() - self.headroom::<H>();
         let out = write_link(&mut headroom[start..], &self.link, self.link_len);
         let out = match &self.lower {
-            Lower::V4 { headers, checksum, .. } => put(out, headers.with(*checksum, ip_id, udp_len)),
-            Lower::V6 { headers, .. } => put(out, headers.with(udp_len)),
+            Lower::V4 { headers, checksum, .. } => headers.write(out, *checksum, ip_id, udp_len),
+            Lower::V6 { headers, .. } => headers.write(out, udp_len),
         };
         let out = put(out, bth.to_wire());
         out[..size_of::<H>()].copy_from_slice(extended.as_bytes());
@@ -311,6 +311,12 @@ fn put<T: IntoBytes + Immutable>(out: &mut [u8], value: T) -> &mut [u8] {
     rest
 }
 
+/// The place of a `T` at the start of `out`, and what follows it.
+#[inline(always)]
+fn place<T: FromBytes + IntoBytes + KnownLayout + Unaligned>(out: &mut [u8]) -> (&mut T, &mut [u8]) {
+    T::mut_from_prefix(out).unwrap_or_else(|_| panic!("the headroom is too short"))
+}
+
 /// Writes the first `len` bytes of `link` and returns what follows. Untagged frames copy a constant size.
 #[inline(always)]
 fn write_link<'o>(out: &'o mut [u8], link: &[u8; LINK_MAX], len: u8) -> &'o mut [u8] {
@@ -376,27 +382,31 @@ impl Lower4 {
         udp_len + size_of::<Ipv4Header>() as u16
     }
 
+    /// Writes the headers at the start of `out` and returns what follows.
     #[inline(always)]
-    fn with(&self, checksum: u32, id: u16, udp_len: u16) -> Self {
+    fn write<'o>(&self, out: &'o mut [u8], checksum: u32, id: u16, udp_len: u16) -> &'o mut [u8] {
         let total_len = Self::total_len(udp_len);
         let sum = checksum + u32::from(total_len) + u32::from(id);
         let sum = (sum & 0xFFFF) + (sum >> 16);
         let sum = (sum & 0xFFFF) + (sum >> 16);
-        let mut headers = *self;
+        let (headers, rest) = place::<Self>(out);
+        *headers = *self;
         headers.ip.total_len = total_len.into();
         headers.ip.id = id.into();
         headers.ip.checksum = (!(sum as u16)).into();
         headers.udp.len = udp_len.into();
-        headers
+        rest
     }
 }
 
 impl Lower6 {
+    /// Writes the headers at the start of `out` and returns what follows.
     #[inline(always)]
-    fn with(&self, udp_len: u16) -> Self {
-        let mut headers = *self;
+    fn write<'o>(&self, out: &'o mut [u8], udp_len: u16) -> &'o mut [u8] {
+        let (headers, rest) = place::<Self>(out);
+        *headers = *self;
         headers.ip.payload_len = udp_len.into();
         headers.udp.len = udp_len.into();
-        headers
+        rest
     }
 }

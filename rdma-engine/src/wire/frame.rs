@@ -234,13 +234,9 @@ impl<'a> RoceFrame<'a> {
         let (Network::V4(ip), Some(udp)) = (&self.datagram.network, self.datagram.udp) else {
             return self.icrc_ok();
         };
-        let covered = self.packet.tail_range().end - icrc::LEN;
         let from = self.datagram.bth + size_of::<Bth>();
-        let (Some(rest), Some(stored)) = (self.bytes.get(from..covered), self.icrc()) else { return false };
-        let mut builder = peer.lower(ip, udp);
-        builder.update_bth(*self.packet.bth);
-        builder.update(rest);
-        stored == builder.finish()
+        let rest = self.bytes.get(from..self.packet.tail_range().end);
+        rest.is_some_and(|rest| peer.is_sealed(ip, udp, *self.packet.bth, rest))
     }
 
     /// True if the ICRC is right, for a frame whose first piece was parsed and whose others are `rest`.

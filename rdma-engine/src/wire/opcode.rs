@@ -106,6 +106,10 @@ impl Position {
     /// The position of packet `index` (from 0) of `count`.
     #[inline]
     pub const fn of(index: u32, count: u32) -> Self {
+        // Most messages are one packet.
+        if count == 1 && index == 0 {
+            return Position::Only;
+        }
         match (index == 0, index + 1 >= count) {
             (true, true) => Position::Only,
             (true, false) => Position::First,

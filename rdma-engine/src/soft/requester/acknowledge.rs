@@ -24,12 +24,12 @@ pub(super) enum Acked {
 
 impl<B: Buf> Qp<B> {
     /// A response of the peer.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn on_response<P: Pool<Buf = B>>(
         &mut self,
         shared: &mut Shared<P>,
         now: Time,
-        packet: Arrived,
+        packet: &Arrived,
         frame: B,
     ) {
         if !matches!(self.state, QpState::Rts | QpState::Sqd) {
@@ -52,12 +52,12 @@ impl<B: Buf> Qp<B> {
     }
 
     /// A response to something that is outstanding, or was when it came.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn take_response<P: Pool<Buf = B>>(
         &mut self,
         shared: &mut Shared<P>,
         now: Time,
-        packet: Arrived,
+        packet: &Arrived,
         frame: B,
     ) {
         match packet.info.operation {
@@ -72,7 +72,7 @@ impl<B: Buf> Qp<B> {
         &mut self,
         shared: &mut Shared<P>,
         now: Time,
-        packet: Arrived,
+        packet: &Arrived,
         frame: &B,
     ) {
         let Some(aeth) = packet.aeth(frame.first()) else { return };
@@ -161,7 +161,7 @@ impl<B: Buf> Requester<B> {
     #[inline]
     pub(super) fn oldest_left(&self) -> Option<(u32, bool)> {
         let wqe = self.ring.entry(self.ring.oldest_index())?;
-        Some((wqe.packets - self.oldest_done(wqe.first), wqe.op.fills_buffer()))
+        Some((wqe.packets - self.oldest_done(wqe.first), wqe.fills_buffer()))
     }
 
     /// True if `psn` belongs to the oldest request.

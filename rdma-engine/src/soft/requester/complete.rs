@@ -21,7 +21,7 @@ impl<B: Buf> Requester<B> {
             self.send = index.wrapping_add(1);
             self.packet = 0;
             self.next = self.una;
-        } else if wqe.op.fills_buffer() {
+        } else if wqe.fills_buffer() {
             self.reads -= 1;
         }
         Some(wqe)
@@ -30,15 +30,15 @@ impl<B: Buf> Requester<B> {
 
 impl<B: Buf> Qp<B> {
     /// Completes the oldest request.
-    #[inline]
+    #[inline(always)]
     pub(super) fn complete_send<P: Pool<Buf = B>>(&mut self, shared: &mut Shared<P>, status: Status) {
         let Some(wqe) = self.requester.retire() else { return };
-        let read = wqe.op.kind() == OpKind::Read;
+        let (kind, cookie, buf) = (wqe.kind, wqe.wr.cookie, wqe.wr.buf);
         let buf = match status {
-            Status::Success if read => self.requester.landing.finish(wqe.buf),
-            _ => wqe.buf,
+            Status::Success if kind == OpKind::Read => self.requester.landing.finish(buf),
+            _ => buf,
         };
-        shared.complete(self.spec.cq, self.id, wqe.cookie, Done::Sent(wqe.op.kind()), status, buf);
+        shared.complete(self.spec.cq, self.id, cookie, Done::Sent(kind), status, buf);
     }
 
     /// Completes the oldest request with an error; the queue pair goes to ERR and the rest is flushed.
@@ -56,8 +56,8 @@ impl<B: Buf> Qp<B> {
     pub(crate) fn flush_sends<P: Pool<Buf = B>>(&mut self, shared: &mut Shared<P>) {
         self.requester.landing.reset();
         while let Some(wqe) = self.requester.ring.pop() {
-            let done = Done::Sent(wqe.op.kind());
-            shared.complete(self.spec.cq, self.id, wqe.cookie, done, Status::WrFlushErr, wqe.buf);
+            let done = Done::Sent(wqe.kind);
+            shared.complete(self.spec.cq, self.id, wqe.wr.cookie, done, Status::WrFlushErr, wqe.wr.buf);
         }
         let r = &mut self.requester;
         (r.send, r.packet, r.reads) = (r.ring.next_index(), 0, 0);

@@ -33,22 +33,27 @@ use super::landing::Landing;
 use crate::inflight::InFlight;
 use crate::qp::RtsAttr;
 use crate::types::{MASK_24, Psn, Time};
-use crate::wr::{Cookie, Op, UdDest};
+use crate::wr::{OpKind, SendWr};
 
 /// A request in the send queue. It owns the buffer until it completes.
 #[derive(Debug)]
 pub(crate) struct Wqe<B> {
-    buf: B,
-    cookie: Cookie,
-    op: Op,
-    ud: Option<UdDest>,
+    wr: SendWr<B>,
+    /// The operation without its operands.
+    kind: OpKind,
     first: Psn,
     /// PSNs it takes.
     packets: u32,
     /// Bytes of the message, or of the READ.
     len: u32,
-    fence: bool,
-    solicited: bool,
+}
+
+impl<B> Wqe<B> {
+    /// True if an answer of its own fills its buffer.
+    #[inline]
+    fn fills_buffer(&self) -> bool {
+        matches!(self.kind, OpKind::Read | OpKind::FetchAdd | OpKind::CompareSwap)
+    }
 }
 
 /// The send queue.

@@ -21,17 +21,18 @@ impl<B: Buf> Qp<B> {
         shared: &mut Shared<P>,
         wr: SendWr<B>,
     ) -> Result<(), Refused<SendWr<B>>> {
-        let why = match self.acceptable(shared, &wr) {
-            Ok((len, packets)) => match self.enqueue(wr, len, packets) {
-                Ok(()) => {
-                    self.after_post(shared);
-                    return Ok(());
-                }
-                Err(wr) => return Err(Refused { wr, why: Refusal::Full }),
-            },
-            Err(why) => why,
+        let kind = wr.op.kind();
+        let (len, packets) = match self.acceptable(shared, &wr, kind) {
+            Ok(fits) => fits,
+            Err(why) => return Err(Refused { wr, why }),
         };
-        Err(Refused { wr, why })
+        match self.enqueue(wr, kind, len, packets) {
+            Ok(()) => {
+                self.after_post(shared);
+                Ok(())
+            }
+            Err(wr) => Err(Refused { wr, why: Refusal::Full }),
+        }
     }
 
     #[inline]
@@ -50,6 +51,7 @@ impl<B: Buf> Qp<B> {
         &self,
         shared: &Shared<P>,
         wr: &SendWr<B>,
+        kind: OpKind,
     ) -> Result<(u32, u32), Refusal> {
         if !self.state.takes_sends() {
             return Err(Refusal::State);
@@ -57,17 +59,24 @@ impl<B: Buf> Qp<B> {
         if self.requester.room() == 0 {
             return Err(Refusal::Full);
         }
-        if !self.supports(&wr.op) {
+        if self.spec.kind != QpType::Rc && !self.supports(&wr.op) {
             return Err(Refusal::Unsupported);
         }
         self.check_destination(shared, wr)?;
         if wr.buf.segment_count() > usize::from(self.spec.caps.send_sge.max(1)) {
             return Err(Refusal::TooManySegments);
         }
-        let len = if wr.op.fills_buffer() { self.check_response(wr)? } else { wr.buf.len() as u64 };
-        self.check_length(&wr.op, len)
+        let len = match kind {
+            OpKind::Send | OpKind::Write => wr.buf.len() as u64,
+            OpKind::Read | OpKind::FetchAdd | OpKind::CompareSwap => self.check_response(wr)?,
+        };
+        match kind {
+            OpKind::FetchAdd | OpKind::CompareSwap => Ok((8, 1)),
+            _ => self.check_length(kind, len),
+        }
     }
 
+    #[inline]
     fn supports(&self, op: &Op) -> bool {
         match self.spec.kind {
             QpType::Rc => true,
@@ -76,16 +85,17 @@ impl<B: Buf> Qp<B> {
         }
     }
 
+    #[inline]
     fn check_destination<P: Pool<Buf = B>>(&self, shared: &Shared<P>, wr: &SendWr<B>) -> Result<(), Refusal> {
-        let fits = match (self.spec.kind, wr.ud) {
-            (QpType::Ud, Some(ud)) => usize::from(ud.ah.0) < shared.paths.len(),
-            (QpType::Ud, None) => false,
-            (_, ud) => ud.is_none(),
+        let fits = match &wr.ud {
+            None => self.spec.kind != QpType::Ud,
+            Some(ud) => self.spec.kind == QpType::Ud && usize::from(ud.ah.0) < shared.paths.len(),
         };
         if fits { Ok(()) } else { Err(Refusal::Destination) }
     }
 
     /// Length of a request whose answer fills the buffer.
+    #[inline]
     fn check_response(&self, wr: &SendWr<B>) -> Result<u64, Refusal> {
         if self.requester.max_rd_atomic == 0 && self.state != QpState::Err {
             return Err(Refusal::Unsupported);
@@ -94,36 +104,33 @@ impl<B: Buf> Qp<B> {
         if can_receive(&wr.buf, len as usize) { Ok(len.into()) } else { Err(Refusal::NoRoom) }
     }
 
-    fn check_length(&self, op: &Op, len: u64) -> Result<(u32, u32), Refusal> {
+    #[inline]
+    fn check_length(&self, kind: OpKind, len: u64) -> Result<(u32, u32), Refusal> {
         let pmtu = self.pmtu.max(1);
-        match (self.spec.kind, op.kind()) {
-            (QpType::Ud, _) if len > u64::from(pmtu) => Err(Refusal::TooLong),
-            (_, OpKind::FetchAdd | OpKind::CompareSwap) => Ok((8, 1)),
-            (_, kind) => packets_of(kind, len, pmtu),
+        if self.spec.kind == QpType::Ud && len > u64::from(pmtu) {
+            return Err(Refusal::TooLong);
         }
+        packets_of(kind, len, pmtu)
     }
 
-    fn enqueue(&mut self, wr: SendWr<B>, len: u32, packets: u32) -> Result<(), SendWr<B>> {
+    #[inline]
+    fn enqueue(&mut self, wr: SendWr<B>, kind: OpKind, len: u32, packets: u32) -> Result<(), SendWr<B>> {
         let r = &mut self.requester;
-        let SendWr { op, buf, cookie, fence, solicited, ud } = wr;
-        let wqe = Wqe { buf, cookie, op, ud, first: r.tail, packets, len, fence, solicited };
-        match r.ring.push(wqe) {
-            Ok(_) => {
-                r.tail = r.tail.advance(packets);
-                r.outstanding += 1;
-                Ok(())
-            }
-            Err(Wqe { buf, cookie, op, ud, fence, solicited, .. }) => {
-                Err(SendWr { op, buf, cookie, fence, solicited, ud })
-            }
-        }
+        let wqe = Wqe { wr, kind, first: r.tail, packets, len };
+        r.ring.push(wqe).map_err(|wqe| wqe.wr)?;
+        r.tail = r.tail.advance(packets);
+        r.outstanding += 1;
+        Ok(())
     }
 }
 
 /// Length and packets of a message of a connection, unless it is too long.
 #[inline]
 fn packets_of(kind: OpKind, len: u64, pmtu: u32) -> Result<(u32, u32), Refusal> {
-    let packets = if len <= pmtu.into() { 1 } else { len.div_ceil(pmtu.into()) };
+    if len <= pmtu.into() {
+        return Ok((len as u32, 1));
+    }
+    let packets = len.div_ceil(pmtu.into());
     let too_long = kind == OpKind::Read && packets > MAX_READ_PACKETS.into();
     if too_long || len > MAX_MESSAGE { Err(Refusal::TooLong) } else { Ok((len as u32, packets as u32)) }
 }

@@ -33,7 +33,7 @@ impl<B: Buf> Qp<B> {
         &mut self,
         shared: &mut Shared<P>,
         now: Time,
-        packet: Arrived,
+        packet: &Arrived,
         frame: B,
     ) {
         if !self.acknowledge_by_response(shared, now, packet.psn) {
@@ -41,7 +41,7 @@ impl<B: Buf> Qp<B> {
         }
         let r = &mut self.requester;
         let Some(wqe) = r.ring.entry_mut(r.ring.oldest_index()) else { return };
-        if wqe.op.kind() != OpKind::Read {
+        if wqe.kind != OpKind::Read {
             return self.fail_send(shared, Status::BadRespErr);
         }
         if packet.psn != r.una {
@@ -54,11 +54,11 @@ impl<B: Buf> Qp<B> {
         // A resumed READ starts with FIRST or ONLY by the standard, with MIDDLE or LAST from rxe.
         // One that was asked for again in parts has LASTs where those end.
         let in_place = packet.info.position.ends() == last || r.selective.is_some();
-        if packet.len() != want as usize || !in_place || !is_positive(&packet, &frame) {
+        if packet.len() != want as usize || !in_place || !is_positive(packet, &frame) {
             return self.fail_send(shared, Status::BadRespErr);
         }
         let copybreak = usize::from(shared.config.copybreak);
-        r.landing.land(&mut wqe.buf, frame, packet.payload(), copybreak);
+        r.landing.land(&mut wqe.wr.buf, frame, packet.payload(), copybreak);
         if last {
             self.complete_send(shared, Status::Success);
         } else {
@@ -71,7 +71,7 @@ impl<B: Buf> Qp<B> {
         &mut self,
         shared: &mut Shared<P>,
         now: Time,
-        packet: Arrived,
+        packet: &Arrived,
         frame: B,
     ) {
         if !self.acknowledge_by_response(shared, now, packet.psn) {
@@ -80,17 +80,17 @@ impl<B: Buf> Qp<B> {
         let r = &mut self.requester;
         let Some(wqe) = r.ring.entry_mut(r.ring.oldest_index()) else { return };
         let Some(original) = packet.atomic_ack(frame.first()) else { return };
-        if !matches!(wqe.op.kind(), OpKind::FetchAdd | OpKind::CompareSwap) {
+        if !matches!(wqe.kind, OpKind::FetchAdd | OpKind::CompareSwap) {
             return self.fail_send(shared, Status::BadRespErr);
         }
         if packet.psn != r.una {
             return shared.drop(DropReason::ResponseGap);
         }
-        if !is_positive(&packet, &frame) {
+        if !is_positive(packet, &frame) {
             return self.fail_send(shared, Status::BadRespErr);
         }
         // Room for it was checked when it was posted. The value is a number; memory is host order.
-        let filled = fill(&mut wqe.buf, 8, std::iter::once(&original.to_ne_bytes()[..]));
+        let filled = fill(&mut wqe.wr.buf, 8, std::iter::once(&original.to_ne_bytes()[..]));
         debug_assert!(filled);
         self.complete_send(shared, Status::Success);
         self.progress(shared, now);

@@ -18,7 +18,7 @@ impl<B: Buf> Qp<B> {
         &mut self,
         shared: &mut Shared<P>,
         now: Time,
-        packet: Arrived,
+        packet: &Arrived,
         frame: &B,
     ) {
         let r = &self.requester;
@@ -57,7 +57,7 @@ impl<B: Buf> Qp<B> {
         }
         let (r, Some(path)) = (&self.requester, &self.path) else { return Turn::Idle };
         let Some(wqe) = r.ring.entry(hole.index) else { return Turn::Idle };
-        let fills = wqe.op.fills_buffer();
+        let fills = wqe.fills_buffer();
         // Of a READ at the head only the responses up to the first one that is held.
         let missing = self.missing_responses(shared).filter(|_| fills && hole.psn == r.unacknowledged());
         let left = wqe.packets - hole.packet;

@@ -271,7 +271,7 @@ impl<B: Buf> Requester<B> {
         let (una, next, high) = (self.una, self.next, self.high);
         let waiting = self.rnr_until;
         let fills = |hole: Option<Hole>| {
-            hole.and_then(|h| self.ring.entry(h.index)).is_some_and(|wqe| wqe.op.fills_buffer())
+            hole.and_then(|h| self.ring.entry(h.index)).is_some_and(|wqe| wqe.fills_buffer())
         };
         let (head_fills, tail_fills) = (fills(self.head()), fills(self.tail()));
         let Some(s) = self.selective.as_mut().filter(|s| s.probe_at <= now) else { return false };
@@ -352,7 +352,7 @@ impl<B: Buf> Requester<B> {
             if !s.has(s.at.psn) {
                 return Some(s.at);
             }
-            let step = if wqe.op.fills_buffer() { wqe.packets - s.at.packet } else { 1 };
+            let step = if wqe.fills_buffer() { wqe.packets - s.at.packet } else { 1 };
             (s.at.packet, s.at.psn) = (s.at.packet + step, s.at.psn.advance(step));
         }
         None

@@ -51,10 +51,10 @@ impl<B: Buf> Requester<B> {
             return false;
         }
         // Requests wait only before their first packet; a resumed READ starts in the middle.
-        if wqe.op.fills_buffer() && self.reads >= self.max_rd_atomic {
+        if wqe.fills_buffer() && self.reads >= self.max_rd_atomic {
             return false;
         }
-        !(wqe.fence && self.packet == 0 && self.reads > 0)
+        !(wqe.wr.fence && self.packet == 0 && self.reads > 0)
     }
 
     /// In SQD only what has been started goes on.
@@ -69,7 +69,7 @@ impl<B: Buf> Requester<B> {
         let offset = self.packet as usize * pmtu as usize;
         let rest = wqe.len as usize - offset;
         // A READ asks for all that is left of it.
-        let len = if wqe.op.kind() == OpKind::Read { rest } else { rest.min(pmtu as usize) };
+        let len = if wqe.kind == OpKind::Read { rest } else { rest.min(pmtu as usize) };
         // The last packet before the window closes asks too, or nobody would open it again.
         let closing = forward(self.una, self.next) + 1 >= self.window;
         let ack_request = position.ends() || closing || self.unasked >= MAX_UNASKED;
@@ -109,22 +109,20 @@ impl<B: Buf> Qp<B> {
             }
         }
         let r = &self.requester;
-        let Some(wqe) = r.ring.entry(r.send) else { return Turn::Idle };
-        if self.state != QpState::Rts && (self.state != QpState::Sqd || r.is_held()) {
+        if !r.has_unsent() || self.state != QpState::Rts && (self.state != QpState::Sqd || r.is_held()) {
             return Turn::Idle;
         }
-        let ud = wqe.ud;
         if self.has_to_wait(shared, now) {
             return Turn::Idle;
         }
-        match (self.spec.kind, ud) {
-            (QpType::Rc, _) => self.send_reliable(shared, now, egress),
-            (QpType::Uc, _) => self.send_unreliable(shared, now, egress),
-            (QpType::Ud, Some(to)) => self.send_datagram(shared, now, to, egress),
-            (QpType::Ud, None) => Turn::Idle,
+        match self.spec.kind {
+            QpType::Rc => self.send_reliable(shared, now, egress),
+            QpType::Uc => self.send_unreliable(shared, now, egress),
+            QpType::Ud => self.send_datagram(shared, now, egress),
         }
     }
 
+    #[inline]
     fn send_reliable<P: Pool<Buf = B>>(
         &mut self,
         shared: &mut Shared<P>,
@@ -136,8 +134,8 @@ impl<B: Buf> Qp<B> {
         let mut due = r.due(wqe, self.pmtu);
         // At a slow pace the packet that would ask comes too late for the timer.
         due.ack_request |= self.congestion.is_paced();
-        let Some(frame) = self.build(shared, path, wqe, &due) else { return Turn::Dry };
-        let (packets, fills) = (wqe.packets, wqe.op.fills_buffer());
+        let Some(frame) = self.build_here(shared, path, wqe, &due) else { return Turn::Dry };
+        let (packets, fills) = (wqe.packets, wqe.fills_buffer());
         let psns = if fills { packets - due.index } else { 1 };
         let fresh = forward(r.una, due.psn) >= forward(r.una, r.high);
         if !fresh {
@@ -184,14 +182,15 @@ impl<B: Buf> Qp<B> {
         &mut self,
         shared: &mut Shared<P>,
         now: Time,
-        to: UdDest,
         egress: &mut impl Egress<B>,
     ) -> Turn {
+        let r = &self.requester;
+        let Some(wqe) = r.ring.entry(r.send) else { return Turn::Idle };
+        // Without a destination none was posted.
+        let Some(to) = wqe.wr.ud else { return Turn::Idle };
         if !shared.paths[usize::from(to.ah.0)].resolved {
             return self.await_datagram_path(shared, now, to);
         }
-        let r = &self.requester;
-        let Some(wqe) = r.ring.entry(r.send) else { return Turn::Idle };
         let due = Due { ack_request: false, ..r.due(wqe, self.pmtu) };
         let path = &shared.paths[usize::from(to.ah.0)];
         let Some(frame) = self.build_datagram(shared, path, wqe, &due, to) else { return Turn::Dry };
@@ -234,7 +233,7 @@ impl<B: Buf> Qp<B> {
     }
 
     /// Makes the frame of a connected queue pair.
-    #[inline]
+    #[inline(never)]
     pub(super) fn build<P: Pool<Buf = B>>(
         &self,
         shared: &Shared<P>,
@@ -242,7 +241,19 @@ impl<B: Buf> Qp<B> {
         wqe: &Wqe<B>,
         due: &Due,
     ) -> Option<B> {
-        match wqe.op {
+        self.build_here(shared, path, wqe, due)
+    }
+
+    /// The same in the place where nearly all frames are made.
+    #[inline(always)]
+    fn build_here<P: Pool<Buf = B>>(
+        &self,
+        shared: &Shared<P>,
+        path: &Path,
+        wqe: &Wqe<B>,
+        due: &Due,
+    ) -> Option<B> {
+        match wqe.wr.op {
             Op::Send => self.build_send(shared, path, wqe, due, Tailing::Plain, NoHeaders),
             Op::SendImm(imm) => self.build_send(shared, path, wqe, due, Tailing::Immediate, imm_header(imm)),
             Op::SendInv(rkey) => {
@@ -266,7 +277,7 @@ impl<B: Buf> Qp<B> {
     /// The BTH of a packet of a SEND or WRITE.
     #[inline]
     fn message_bth(&self, opcode: Opcode, wqe: &Wqe<B>, due: &Due) -> Bth {
-        let solicited = wqe.solicited && due.position.ends();
+        let solicited = wqe.wr.solicited && due.position.ends();
         self.bth(opcode, due.psn).with_ack_request(due.ack_request).with_solicited(solicited)
     }
 
@@ -280,7 +291,7 @@ impl<B: Buf> Qp<B> {
         wqe: &Wqe<B>,
         due: &Due,
     ) -> Option<B> {
-        let put = |out: &mut [u8]| copy_payload(&wqe.buf, due.offset, out);
+        let put = |out: &mut [u8]| copy_payload(&wqe.wr.buf, due.offset, out);
         frame::build(&shared.pool, shared.config.icrc, &path.template, bth, extended, due.len, put)
     }
 
@@ -367,8 +378,8 @@ impl<B: Buf> Qp<B> {
         to: UdDest,
     ) -> Option<B> {
         let deth = Deth::new(to.qkey, self.number.qpn);
-        let bth = |opcode| Bth::new(opcode, to.qpn, due.psn).with_solicited(wqe.solicited);
-        match wqe.op {
+        let bth = |opcode| Bth::new(opcode, to.qpn, due.psn).with_solicited(wqe.wr.solicited);
+        match wqe.wr.op {
             Op::SendImm(imm) => {
                 let headers = DethImm { deth, imm: imm_header(imm) };
                 self.with_payload(shared, path, bth(Opcode::UD_SEND_ONLY_IMM), &headers, wqe, due)
@@ -393,7 +404,7 @@ fn copy_payload<B: Buf>(buf: &B, offset: usize, out: &mut [u8]) {
 }
 
 /// Puts a frame into the egress. One that is refused is lost, as on the wire.
-#[inline]
+#[inline(always)]
 pub(crate) fn push<P: Pool>(
     shared: &mut Shared<P>,
     slot: u16,

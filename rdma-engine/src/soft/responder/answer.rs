@@ -26,18 +26,21 @@ impl<B: Buf> Qp<B> {
         egress: &mut impl Egress<B>,
     ) -> Turn {
         let r = &mut self.responder;
-        let pending = r.replay.pending().copied();
-        let report = self.hold.as_ref().is_some_and(|h| h.is_due());
-        match (pending, r.owed) {
+        let pending = r.replay.pending().map(|exchange| exchange.next_psn());
+        let owed = r.owed;
+        // A long answer holds back acknowledgements of what came after it.
+        if pending.is_some_and(|psn| owed.is_none_or(|(owed, _)| psn.is_before(owed))) {
+            return self.send_exchange(shared, now, egress);
+        }
+        match owed {
             // As the answers before it, a report waits for those to READs.
-            (None, None | Some((_, Syndrome::Ack { .. }))) if report => self.send_report(shared, egress),
-            (None, None) => Turn::Idle,
-            (Some(exchange), None) => self.send_exchange(shared, now, egress, &exchange),
-            // A long answer holds back acknowledgements of what came after it.
-            (Some(exchange), Some((owed, _))) if exchange.first.advance(exchange.next).is_before(owed) => {
-                self.send_exchange(shared, now, egress, &exchange)
+            None | Some((_, Syndrome::Ack { .. }))
+                if pending.is_none() && self.hold.as_ref().is_some_and(|h| h.is_due()) =>
+            {
+                self.send_report(shared, egress)
             }
-            (_, Some((psn, syndrome))) => self.send_acknowledge(shared, egress, psn, syndrome),
+            None => Turn::Idle,
+            Some((psn, syndrome)) => self.send_acknowledge(shared, egress, psn, syndrome),
         }
     }
 
@@ -63,18 +66,21 @@ impl<B: Buf> Qp<B> {
         Turn::Sent
     }
 
+    /// Sends the next packet of the oldest answer that is pending.
+    #[inline(always)]
     fn send_exchange<P: Pool<Buf = B>>(
         &mut self,
         shared: &mut Shared<P>,
         now: Time,
         egress: &mut impl Egress<B>,
-        exchange: &Exchange,
     ) -> Turn {
         if self.has_to_wait(shared, now) {
             return Turn::Idle;
         }
-        let Some(path) = &self.path else { return Turn::Idle };
-        let psn = exchange.first.advance(exchange.next);
+        let (Some(path), Some(exchange)) = (&self.path, self.responder.replay.at_cursor()) else {
+            return Turn::Idle;
+        };
+        let psn = exchange.next_psn();
         let built = match exchange.asked {
             Asked::Read { .. } => self.build_response(shared, path, exchange, psn),
             Asked::Atomic { original } => Ok(self.build_atomic_answer(shared, path, exchange, psn, original)),

@@ -32,8 +32,13 @@ impl Fault {
 
 impl<B: Buf> Qp<B> {
     /// A request of the peer.
-    #[inline]
-    pub(crate) fn on_request<P: Pool<Buf = B>>(&mut self, shared: &mut Shared<P>, packet: Arrived, frame: B) {
+    #[inline(always)]
+    pub(crate) fn on_request<P: Pool<Buf = B>>(
+        &mut self,
+        shared: &mut Shared<P>,
+        packet: &Arrived,
+        frame: B,
+    ) {
         if !self.state.answers() {
             return shared.drop(DropReason::State);
         }
@@ -53,11 +58,11 @@ impl<B: Buf> Qp<B> {
     }
 
     /// The request that was expected: executed, or refused. True if the next one may follow.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn serve_expected<P: Pool<Buf = B>>(
         &mut self,
         shared: &mut Shared<P>,
-        packet: Arrived,
+        packet: &Arrived,
         frame: B,
     ) -> bool {
         self.responder.fill_gap();
@@ -69,23 +74,32 @@ impl<B: Buf> Qp<B> {
     }
 
     /// Checks and executes the request that was expected.
-    #[inline]
+    #[inline(always)]
     fn serve<P: Pool<Buf = B>>(
         &mut self,
         shared: &mut Shared<P>,
-        packet: Arrived,
+        packet: &Arrived,
         frame: B,
     ) -> Result<(), Fault> {
-        self.responder.check_sequence(&packet)?;
-        self.check_rights(&packet)?;
-        if packet.info.takes_receive() && !self.has_receive(shared) {
-            return Err(Fault::NoReceive);
-        }
+        self.responder.check_sequence(packet)?;
         match packet.info.operation {
-            Operation::Send => self.serve_send(shared, packet, frame),
-            Operation::Write => self.serve_write(shared, packet, frame),
-            Operation::ReadRequest => self.serve_read(shared, packet, &frame),
-            Operation::CompareSwap | Operation::FetchAdd => self.serve_atomic(shared, packet, &frame),
+            Operation::ReadRequest => {
+                self.check_right(Access::REMOTE_READ)?;
+                self.serve_read(shared, packet, &frame)
+            }
+            Operation::Send => {
+                self.check_receive(shared, packet)?;
+                self.serve_send(shared, packet, frame)
+            }
+            Operation::Write => {
+                self.check_right(Access::REMOTE_WRITE)?;
+                self.check_receive(shared, packet)?;
+                self.serve_write(shared, packet, frame)
+            }
+            Operation::CompareSwap | Operation::FetchAdd => {
+                self.check_right(Access::REMOTE_ATOMIC)?;
+                self.serve_atomic(shared, packet, &frame)
+            }
             // FLUSH and ATOMIC_WRITE: not offered, so the peer should not ask.
             _ => Err(Fault::INVALID),
         }
@@ -93,14 +107,15 @@ impl<B: Buf> Qp<B> {
 
     /// The queue pair's own rights (`qp_access_flags`).
     #[inline]
-    fn check_rights(&self, packet: &Arrived) -> Result<(), Fault> {
-        let need = match packet.info.operation {
-            Operation::Write => Access::REMOTE_WRITE,
-            Operation::ReadRequest => Access::REMOTE_READ,
-            Operation::CompareSwap | Operation::FetchAdd => Access::REMOTE_ATOMIC,
-            _ => return Ok(()),
-        };
+    fn check_right(&self, need: Access) -> Result<(), Fault> {
         if self.access.allows(need) { Ok(()) } else { Err(Fault::INVALID) }
+    }
+
+    /// Where the packet takes a receive there has to be one.
+    #[inline]
+    fn check_receive<P: Pool<Buf = B>>(&self, shared: &Shared<P>, packet: &Arrived) -> Result<(), Fault> {
+        let lacks = packet.info.takes_receive() && !self.has_receive(shared);
+        if lacks { Err(Fault::NoReceive) } else { Ok(()) }
     }
 }
 

@@ -26,7 +26,7 @@ impl<B: Buf> Qp<B> {
     pub(super) fn on_duplicate<P: Pool<Buf = B>>(
         &mut self,
         shared: &mut Shared<P>,
-        packet: Arrived,
+        packet: &Arrived,
         frame: &B,
     ) {
         let replayed = match packet.info.operation {

@@ -21,15 +21,15 @@ impl<B: Buf> Qp<B> {
     pub(super) fn serve_send<P: Pool<Buf = B>>(
         &mut self,
         shared: &mut Shared<P>,
-        packet: Arrived,
+        packet: &Arrived,
         frame: B,
     ) -> Result<(), Fault> {
-        if let Some(fault) = message_fault(Message::Send, &packet, self.pmtu) {
+        if let Some(fault) = message_fault(Message::Send, packet, self.pmtu) {
             return Err(fault);
         }
         self.take_receive(shared);
         let (imm, invalidated) = (packet.imm(frame.first()), packet.ieth(frame.first()));
-        if !self.land(shared, &packet, frame) {
+        if !self.land(shared, packet, frame) {
             return Err(Fault::TOO_LONG);
         }
         if packet.info.position.ends() {
@@ -42,7 +42,7 @@ impl<B: Buf> Qp<B> {
             self.complete_receive(shared, received, Status::Success);
             shared.solicited |= packet.solicited;
         }
-        self.responder.accept(&packet, Message::Send);
+        self.responder.accept(packet, Message::Send);
         Ok(())
     }
 
@@ -51,13 +51,13 @@ impl<B: Buf> Qp<B> {
     pub(super) fn serve_write<P: Pool<Buf = B>>(
         &mut self,
         shared: &mut Shared<P>,
-        packet: Arrived,
+        packet: &Arrived,
         frame: B,
     ) -> Result<(), Fault> {
         let bytes = frame.first();
-        let message = write_in_progress(self.responder.message, &packet, bytes);
+        let message = write_in_progress(self.responder.message, packet, bytes);
         let Message::Write { addr, rkey, left, total } = message else { return Err(Fault::INVALID) };
-        if let Some(fault) = message_fault(message, &packet, self.pmtu) {
+        if let Some(fault) = message_fault(message, packet, self.pmtu) {
             return Err(fault);
         }
         // Of a message without bytes neither key nor address is looked at.
@@ -74,15 +74,16 @@ impl<B: Buf> Qp<B> {
         }
         let len = packet.len() as u32;
         let rest = Message::Write { addr: addr.wrapping_add(len.into()), rkey, left: left - len, total };
-        self.responder.accept(&packet, rest);
+        self.responder.accept(packet, rest);
         Ok(())
     }
 
     /// A READ: its answer is owed from now on, and read from memory when it is sent.
+    #[inline(always)]
     pub(super) fn serve_read<P: Pool<Buf = B>>(
         &mut self,
         shared: &Shared<P>,
-        packet: Arrived,
+        packet: &Arrived,
         frame: &B,
     ) -> Result<(), Fault> {
         let Some(reth) = packet.reth(frame.first()) else { return Err(Fault::INVALID) };
@@ -107,7 +108,7 @@ impl<B: Buf> Qp<B> {
     pub(super) fn serve_atomic<P: Pool<Buf = B>>(
         &mut self,
         shared: &Shared<P>,
-        packet: Arrived,
+        packet: &Arrived,
         frame: &B,
     ) -> Result<(), Fault> {
         let Some(eth) = packet.atomic(frame.first()) else { return Err(Fault::INVALID) };
@@ -164,6 +165,7 @@ impl Responder {
     }
 
     /// A READ or atomic was accepted. Its answer acknowledges what came before, so an ACK owed for that is not sent.
+    #[inline(always)]
     fn answer_later(&mut self, psn: Psn, packets: u32, asked: Asked) {
         self.count_message();
         self.replay.push(Exchange::new(psn, packets, self.msn, asked));

@@ -42,12 +42,20 @@ impl Exchange {
         (index < self.packets).then_some(index)
     }
 
+    /// PSN of the packet that is sent next.
+    #[inline]
+    pub(super) fn next_psn(&self) -> Psn {
+        self.first.advance(self.next)
+    }
+
     /// The packet `next` was sent.
+    #[inline]
     pub(super) fn sent(&mut self) {
         self.next += 1;
         self.answered |= self.next == self.to;
     }
 
+    #[inline]
     pub(super) fn is_pending(&self) -> bool {
         self.next < self.to
     }
@@ -72,6 +80,7 @@ impl Replay {
     }
 
     /// Most exchanges kept.
+    #[inline]
     pub(super) fn depth(&self) -> u32 {
         self.depth
     }
@@ -123,6 +132,12 @@ impl Replay {
             self.cursor = self.cursor.wrapping_add(1);
         }
         None
+    }
+
+    /// What [`pending`](Self::pending) has just found.
+    #[inline]
+    pub(super) fn at_cursor(&self) -> Option<&Exchange> {
+        self.slots[self.slot(self.cursor)].as_ref()
     }
 
     /// The next packet of the oldest pending exchange was sent.

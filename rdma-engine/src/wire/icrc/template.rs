@@ -6,6 +6,7 @@ use zerocopy::big_endian::U16;
 
 use super::slicing::{fold_all, table};
 use super::{AFTER_ONES, IcrcBuilder, mask_v4, mask_v6};
+use crate::wire::Bth;
 use crate::wire::ip::{Ipv4Header, Ipv6Header};
 use crate::wire::udp::UdpHeader;
 
@@ -82,6 +83,16 @@ impl PeerIcrc {
             _ => self.remember(ip, udp),
         };
         state.with(ip.total_len.get(), ip.id.get(), udp.len.get())
+    }
+
+    /// True if the ICRC at the end of `rest`, which is all that follows the BTH, is that of such a frame.
+    #[inline]
+    pub(crate) fn is_sealed(&mut self, ip: &Ipv4Header, udp: &UdpHeader, bth: Bth, rest: &[u8]) -> bool {
+        let Some((covered, stored)) = rest.split_last_chunk() else { return false };
+        let mut builder = self.lower(ip, udp);
+        builder.update_bth(bth);
+        builder.update(covered);
+        *stored == builder.finish()
     }
 
     #[cold]
