@@ -1,7 +1,7 @@
 //! The end of a job, and of a command: results become text.
 
 use super::job::{Failure, Outcome, Step};
-use super::reply::{Said, say, say_error, spoil, text, value};
+use super::reply::{Said, say, spoil, text, value};
 use super::request::{Answer, Client, Request, Style};
 use super::slab::{NONE, Slab};
 use super::{Engine, Job, REQUEST_JOBS};
@@ -266,7 +266,8 @@ fn conclude_text<T, P>(
     match (style, command, failed) {
         (_, Some(Command::TooLarge { .. }), _) if !quiet => say(ctx, answer, TOO_LARGE),
         (_, _, Some(failure)) if !quiet => {
-            say_error(ctx, answer, failure.text());
+            // The request made sense: its answer is none of those that are limited.
+            say(ctx, answer, failure.text());
         }
         (Style::Values { .. }, _, None) => say(ctx, answer, "END"),
         (_, Some(Command::Flush { .. }), None) if !quiet => say(ctx, answer, "OK"),

@@ -34,6 +34,8 @@ pub(super) enum Step {
     Ask,
     /// The answer is awaited.
     Asked,
+    /// There was no node for its key when it was begun: there is none for it any more, even if one has come since.
+    Lost,
     /// Over.
     Done,
 }
@@ -193,6 +195,7 @@ impl<B> Job<B> {
     #[inline]
     pub(super) fn take_turn(&mut self) {
         self.step = match self.task {
+            Task::Fetch { .. } | Task::Call if self.probe == Probe::NOWHERE => Step::Lost,
             Task::Fetch { .. } => Step::Item,
             Task::Call | Task::Flush => Step::Ask,
         };

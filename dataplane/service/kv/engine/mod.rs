@@ -297,6 +297,7 @@ impl<B: Buf, C: Client> Engine<B, C> {
             Step::Item => self.read_item(ctx, at),
             Step::Buckets => self.read_buckets(ctx, at),
             Step::Ask => self.ask_owner(ctx, at),
+            Step::Lost => self.finish(ctx, at, Outcome::Failed(Failure::NodeDown)),
             Step::Ordered | Step::Reading | Step::Asked | Step::Done => {}
         }
     }

@@ -207,7 +207,7 @@ impl<B: Buf, C: Client> Engine<B, C> {
             let failure = match job.step {
                 Step::Asked => Failure::Unanswered,
                 Step::Item | Step::Buckets | Step::Ask => Failure::NodeDown,
-                Step::Ordered | Step::Reading | Step::Done => continue,
+                Step::Ordered | Step::Reading | Step::Lost | Step::Done => continue,
             };
             self.finish(ctx, at, Outcome::Failed(failure));
         }

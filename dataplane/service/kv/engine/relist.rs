@@ -198,7 +198,7 @@ impl<B: Buf, C: Client> Engine<B, C> {
             let path = match job.step {
                 Step::Reading => part.read,
                 Step::Asked => part.call,
-                Step::Ordered | Step::Item | Step::Buckets | Step::Ask | Step::Done => continue,
+                Step::Ordered | Step::Item | Step::Buckets | Step::Ask | Step::Lost | Step::Done => continue,
             };
             // One that was begun just now, as the next command of a request, has time until the next look.
             if std::mem::replace(&mut self.relisting.slow[at as usize], ticket) == ticket {

@@ -146,7 +146,7 @@ impl<B: Buf, C: Client> Engine<B, C> {
         if answer.is_spoilt {
             // Better a word than silence, if there is a buffer for it now.
             answer = Answer::default();
-            say_error(ctx, &mut answer, Failure::OutOfMemory.text());
+            say(ctx, &mut answer, Failure::OutOfMemory.text());
         }
         if let Some(body) = answer.body.filter(|_| !answer.is_spoilt) {
             ctx.tally.add(Counter::KvReplies, 1);

@@ -7,6 +7,7 @@
 //! such moment must be outside of every zone of the first kind. A key may be lost at any moment (eviction, restart, another
 //! owner), so being told of nothing is a zone of its own: what was seen before must not come back after it.
 
+use super::request::What;
 use std::collections::{HashMap, HashSet};
 
 /// What was asked, and of a GET what was told.
@@ -31,6 +32,8 @@ pub(super) struct Event {
     pub(super) began: u64,
     /// When it was answered; `None` if the answer leaves open whether it happened.
     pub(super) ended: Option<u64>,
+    /// What was asked in so many words.
+    pub(super) what: What,
     /// Who asked: requests of a client on a key happen in their order, GETs among themselves in any.
     pub(super) client: u64,
 }
@@ -92,10 +95,21 @@ fn explain(events: &[Event]) -> Result<(), String> {
     for moment in &moments {
         let before = present.partition_point(|z| z.end <= moment.begin);
         if let Some(around) = before.checked_sub(1).map(|at| &present[at]).filter(|z| moment.end <= z.begin) {
-            return Err(format!("{moment} cannot have been while {around} was there"));
+            let about = told(&events, moment.begin, around.begin);
+            return Err(format!("{moment} cannot have been while {around} was there:{about}"));
         }
     }
     Ok(())
+}
+
+/// What was asked or answered between two moments.
+fn told(events: &[Event], from: u64, to: u64) -> String {
+    let meanwhile = |e: &&Event| e.began <= to && e.ended.is_none_or(|ended| ended >= from);
+    let line = |e: &Event| {
+        let ended = e.ended.map_or("?".to_owned(), |ended| ended.to_string());
+        format!("\n{} to {ended}, client {:x}: {:?}, {:?}", e.began, e.client, e.what, e.kind)
+    };
+    events.iter().filter(meanwhile).map(line).collect()
 }
 
 /// What a client asked before begins later ones not before it has ended.
@@ -161,7 +175,7 @@ mod tests {
     use proptest::prelude::*;
 
     fn event(kind: Kind, began: u64, ended: u64) -> Event {
-        Event { key: 0, kind, began, ended: Some(ended), client: began }
+        Event { key: 0, kind, began, ended: Some(ended), what: What::Get, client: began }
     }
 
     #[test]
@@ -208,7 +222,8 @@ mod tests {
                 let known = known || matches!(kind, Kind::Get(_));
                 // Moments differ.
                 let at = |time: u64| time * 10 + i as u64;
-                Event { key: 0, kind, began: at(began), ended: known.then(|| at(began + took)), client }
+                let ended = known.then(|| at(began + took));
+                Event { key: 0, kind, began: at(began), ended, what: What::Get, client }
             });
             events.collect()
         })

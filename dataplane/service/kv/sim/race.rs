@@ -54,7 +54,6 @@ fn told_version(key: u32, reply: &[u8]) -> (u64, Option<u64>) {
 
 /// A request under way.
 struct Asked {
-    what: What,
     event: Event,
     /// The version it writes, if it does.
     version: u64,
@@ -129,7 +128,7 @@ impl Race {
         }
         let key = self.rng.below(self.keys).min(self.rng.below(self.keys)) as u32;
         let what = What::choose(&mut self.rng, self.life, key, self.known.unique(key));
-        let writing = |a: &&Asked| a.event.key == key && !a.what.reads();
+        let writing = |a: &&Asked| a.event.key == key && !a.event.what.reads();
         if !what.reads() && self.asked.values().filter(writing).count() == MUTATIONS {
             return;
         }
@@ -153,8 +152,8 @@ impl Race {
             What::Flush => u64::MAX - u64::from(number),
             _ => (gateway as u64) << 32 | client_of(number),
         };
-        let event = Event { key, kind, began: self.moment, ended: None, client };
-        self.asked.insert(number, Asked { what, event, version, at_ns: self.cluster.now.0 });
+        let event = Event { key, kind, began: self.moment, ended: None, what, client };
+        self.asked.insert(number, Asked { event, version, at_ns: self.cluster.now.0 });
         let text = what.text(&mut self.rng, self.life, key, &value);
         self.cluster.ask(gateway, number, &text);
     }
@@ -170,7 +169,8 @@ impl Race {
     }
 
     fn check(&mut self, asked: Asked, reply: &[u8]) {
-        let Asked { what, mut event, version, at_ns } = asked;
+        let Asked { mut event, version, at_ns } = asked;
+        let what = event.what;
         self.moment += 1;
         let (is_error, key) = (reply.starts_with(b"SERVER_ERROR"), event.key);
         self.errors += u64::from(is_error);

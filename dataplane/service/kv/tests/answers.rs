@@ -95,5 +95,12 @@ fn only_replies_that_say_nothing_but_errors_are_limited_as_such() {
         let reply = ask(&mut c, text);
         assert_eq!(c.gateways[0].errors - before, u64::from(is_error), "{text:?} is answered by {reply:?}");
     }
+    // Who asks what makes sense is told why it cannot be done, however many they are.
+    c.fail_gateway_end(0, 0);
+    let before = c.gateways[0].errors;
+    for text in ["get a\r\n", "set a 0 0 1\r\nb\r\n", "delete a\r\n", "mg a v\r\n"] {
+        assert_eq!(ask(&mut c, text), "SERVER_ERROR memory node down\r\n", "{text:?}");
+    }
+    assert_eq!(c.gateways[0].errors, before);
     c.close();
 }

@@ -29,6 +29,39 @@ fn present(c: &mut Cluster, mark: &str) -> Vec<usize> {
 }
 
 #[test]
+fn a_key_whose_node_comes_back_is_not_looked_for_elsewhere() {
+    let mut c = Cluster::new(Setup { nodes: 2, partitions: 4, gateways: 2, ..Setup::default() });
+    fill(&mut c, "x");
+    let (mut hits, mut errors) = (0, 0);
+    for generation in 2..30 {
+        // Nodes are down for the second gateway when the first has told them of another list, and up again when it has as well.
+        c.relist(0, generation, &[0, 1]);
+        assert!(c.until(|c| c.gateways[0].engine.is_settled()));
+        for n in 0..8 {
+            let reply = c.say(1, &format!("touch k{n} 0\r\n"));
+            assert!(reply.starts_with("SERVER_ERROR"), "list {generation}: {reply}");
+        }
+        c.relist(1, generation, &[0, 1]);
+        for turn in 0..30u32 {
+            for n in 0..8 {
+                let text = [format!("get k{n}\r\n"), format!("touch k{n} 0\r\n")];
+                c.ask(1, 20 * (8 * turn + n), text[turn as usize % 2].as_bytes());
+            }
+            c.turn();
+        }
+        assert!(c.until(|c| c.gateways[1].engine.is_idle()));
+        for (_, reply) in c.gateways[1].replies.drain(..) {
+            let reply = String::from_utf8(reply).unwrap();
+            assert!(reply != "END\r\n" && reply != "NOT_FOUND\r\n", "list {generation}: not there");
+            let error = reply.starts_with("SERVER_ERROR");
+            (hits, errors) = (hits + u32::from(!error), errors + u32::from(error));
+        }
+    }
+    assert!(hits > 100 && errors > 100, "{hits} hits, {errors} errors");
+    c.close();
+}
+
+#[test]
 fn a_node_that_comes_or_goes_moves_its_share_and_nothing_else() {
     let mut c =
         Cluster::new(Setup { nodes: 2, nodes_max: 3, partitions: 2, locations: 10_000, ..Setup::default() });
