@@ -256,6 +256,7 @@ impl Command<'_> {
 }
 
 /// What a line says.
+#[derive(PartialEq, Eq, Debug)]
 pub(super) enum Step<'a> {
     /// All of a request.
     Whole(Command<'a>),
@@ -279,11 +280,13 @@ pub fn parse<'a>(input: &'a [u8], key: &'a mut KeyBuffer, limits: &Limits) -> Pa
     if let Some(command) = text::get_one(line) {
         return Parsed::Request(Request { command, used, skip: 0 });
     }
-    let arguments = Arguments::new(line);
-    let step = match arguments.word(0) {
-        [b'm', which] => meta::parse(*which, line, &arguments, key, limits),
-        _ => text::parse(line, &arguments, limits),
-    };
+    let step = text::set_plain(line, limits).unwrap_or_else(|| {
+        let arguments = Arguments::new(line);
+        match arguments.word(0) {
+            [b'm', which] => meta::parse(*which, line, &arguments, key, limits),
+            _ => text::parse(line, &arguments, limits),
+        }
+    });
     match step {
         Step::Whole(command) => Parsed::Request(Request { command, used, skip: 0 }),
         Step::Skip { command, bytes } => Parsed::Request(Request { command, used, skip: bytes + CRLF.len() }),

@@ -148,6 +148,45 @@ fn update<'a>(mode: Mode, arguments: &Arguments<'a>, limits: &Limits) -> Step<'a
     Step::Data { key, store, form: Form::Text { quiet }, bytes }
 }
 
+/// A `set` whose numbers are plain digits, with one space between words and nothing behind them, as most are: as [`parse`] would
+/// understand it.
+#[inline]
+pub(super) fn set_plain<'a>(line: &'a [u8], limits: &Limits) -> Option<Step<'a>> {
+    let rest = line.strip_prefix(b"set ")?;
+    let end = find(b' ', rest)?;
+    let (key, numbers) = (&rest[..end], &rest[end + 1..]);
+    if !(1..=KEY_BYTES_MAX).contains(&key.len()) {
+        return None;
+    }
+    let (flags, numbers) = digits(numbers)?;
+    let (exptime, numbers) = digits(numbers.strip_prefix(b" ")?)?;
+    let (bytes, numbers) = digits(numbers.strip_prefix(b" ")?)?;
+    if !numbers.is_empty() {
+        return None;
+    }
+    let (exptime, bytes) = (Exptime(exptime as i32), bytes as usize);
+    if bytes > limits.value_bytes_max {
+        let command = Command::TooLarge { stale_key: Some(key), quiet: false };
+        return Some(Step::Skip { command, bytes });
+    }
+    let store = Store { mode: Mode::Set, flags, exptime, ..Store::default() };
+    Some(Step::Data { key, store, form: Form::Text { quiet: false }, bytes })
+}
+
+/// A number of one to nine digits, and what follows it.
+#[inline]
+fn digits(text: &[u8]) -> Option<(u32, &[u8])> {
+    let (mut value, mut at) = (0, 0);
+    while let Some(digit) = text.get(at).map(|b| b.wrapping_sub(b'0')).filter(|digit| *digit < 10) {
+        if at == 9 {
+            return None;
+        }
+        value = value * 10 + u32::from(digit);
+        at += 1;
+    }
+    (at > 0).then(|| (value, &text[at..]))
+}
+
 fn update_arguments<'a>(mode: Mode, arguments: &Arguments<'a>) -> Checked<(&'a [u8], Store<'a>, usize)> {
     let key = key(arguments)?;
     let flags = parse_u32(arguments.word(2)).ok_or(Refusal::Format)?;
@@ -236,4 +275,41 @@ fn stats<'a>(arguments: &Arguments<'_>) -> Command<'a> {
         _ => return Command::refused(Refusal::Unknown),
     };
     Command::Stats(group)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const LIMITS: Limits = Limits { value_bytes_max: 1000 };
+
+    fn number() -> impl Strategy<Value = String> {
+        prop_oneof![
+            4 => (0..3000_u32).prop_map(|n| n.to_string()),
+            1 => "[0-9]{0,12}",
+            1 => "[-+0x\t ]{0,2}[0-9]{1,3}[ \0a]{0,1}",
+        ]
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(2000))]
+
+        #[test]
+        fn a_plain_set_is_read_as_any_other(
+            key in prop_oneof!["[a-z]{0,4}", "[a-z!]{249,252}"],
+            (flags, exptime, bytes) in (number(), number(), number()),
+            end in prop_oneof![4 => Just(""), 1 => Just(" "), 1 => Just(" noreply"), 1 => Just(" 1")],
+        ) {
+            let line = format!("set {key} {flags} {exptime} {bytes}{end}");
+            if let Some(step) = set_plain(line.as_bytes(), &LIMITS) {
+                prop_assert_eq!(step, parse(line.as_bytes(), &Arguments::new(line.as_bytes()), &LIMITS));
+            }
+            let usual = [&flags, &exptime, &bytes].iter().all(|n| {
+                (1..10).contains(&n.len()) && n.bytes().all(|b| b.is_ascii_digit())
+            });
+            let is_usual = usual && (1..=KEY_BYTES_MAX).contains(&key.len()) && end.is_empty();
+            prop_assert_eq!(set_plain(line.as_bytes(), &LIMITS).is_some(), is_usual, "{}", line);
+        }
+    }
 }

@@ -26,7 +26,7 @@ pub(super) fn header(memory: &Memory, place: u64) -> ItemHeader {
 /// The entry of a key.
 pub(super) fn find(memory: &Memory, geometry: &Geometry, probe: &Probe, key: &[u8]) -> Option<Entry> {
     let mut bytes = [0; UNIT + MOST_KEY];
-    entries(memory, geometry, probe).filter(|e| e.slot.tag == probe.tag).find(|e| {
+    tagged(memory, geometry, probe).find(|e| {
         let item = &mut bytes[..UNIT + key.len()];
         memory.read(e.slot.place as usize * UNIT, item);
         let Ok((header, rest)) = ItemHeader::ref_from_prefix(item) else { return false };
@@ -45,6 +45,31 @@ pub(super) fn entries(memory: &Memory, geometry: &Geometry, probe: &Probe) -> im
     let offsets = buckets.map(|b| geometry.bucket_offset(partition, b));
     let slots = offsets.into_iter().flat_map(|offset| (0..SLOTS).map(move |s| offset + 8 * s));
     slots.filter_map(|offset| entry_at(memory, offset))
+}
+
+/// Those with its tag.
+#[inline]
+pub(super) fn tagged(memory: &Memory, geometry: &Geometry, probe: &Probe) -> impl Iterator<Item = Entry> {
+    let Probe { partition, buckets, tag, .. } = *probe;
+    let mut bits = 0u32;
+    let [first, second] = buckets.map(|b| geometry.bucket_offset(partition, b));
+    for (offset, shift) in [(first, 0), (second, SLOTS)] {
+        for slot in 0..SLOTS {
+            bits |= u32::from(memory.word(offset + 8 * slot) as u16 == tag) << (shift + slot);
+        }
+    }
+    std::iter::from_fn(move || {
+        while bits != 0 {
+            let at = bits.trailing_zeros() as usize;
+            bits &= bits - 1;
+            let offset = if at < SLOTS { first + 8 * at } else { second + 8 * (at - SLOTS) };
+            // An empty slot may have the tag as well.
+            if let Some(entry) = entry_at(memory, offset) {
+                return Some(entry);
+            }
+        }
+        None
+    })
 }
 
 /// The entry of the slot at this offset.

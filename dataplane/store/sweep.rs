@@ -27,7 +27,7 @@ impl Writer {
 
     /// Ends what a key had when the sweep began, before its bucket's turn: whatever is made of it later would outlive the sweep.
     pub fn flush_key(&mut self, sweep: &Sweep, key: &[u8], now_ms: u64) {
-        if let Some(entry) = self.entry(key, now_ms)
+        if let Some(entry) = self.entry(&self.probe(key), key, now_ms)
             && index::header(&self.memory, entry.slot.place).seq.get() < sweep.before_seq
         {
             self.remove(&entry);

@@ -125,7 +125,20 @@ pub struct Writer {
     pub(super) room: Room,
     pub(super) seq: u64,
     generation: u64,
+    found: LastFound,
     pub(super) counts: Counts,
+}
+
+/// What was looked for last, until something is written: a key that is stored was looked for just before.
+#[derive(Clone, Copy, Debug)]
+struct LastFound {
+    /// Of the key.
+    hash: u64,
+    entry: Option<Entry>,
+}
+
+impl LastFound {
+    const NONE: LastFound = LastFound { hash: 0, entry: None };
 }
 
 impl Writer {
@@ -159,6 +172,7 @@ impl Writer {
             // A CAS unique from before a restart should not fit anything after it.
             seq: epoch << 32 & u64::MAX >> 1,
             generation: 0,
+            found: LastFound::NONE,
             counts: Counts::default(),
         };
         writer.write_generation(generation);
@@ -167,7 +181,10 @@ impl Writer {
 
     /// The item of a key, if it has one that is not past its time.
     pub fn find(&mut self, key: &[u8], now_ms: u64) -> Option<Item> {
-        let entry = self.entry(key, now_ms)?;
+        let probe = self.probe(key);
+        let entry = self.entry(&probe, key, now_ms);
+        self.found = LastFound { hash: probe.hash, entry };
+        let entry = entry?;
         let stamp = self.ageing.stamp();
         self.arena.stamp(entry.slot.place, stamp);
         Some(self.item(&entry))
@@ -187,8 +204,7 @@ impl Writer {
     #[inline]
     pub fn expect_items(&self, probe: &Probe) {
         let probe = Probe { partition: self.partition, ..*probe };
-        for entry in index::entries(&self.memory, &self.geometry, &probe).filter(|e| e.slot.tag == probe.tag)
-        {
+        for entry in index::tagged(&self.memory, &self.geometry, &probe) {
             let start = entry.slot.place as usize * UNIT;
             self.memory.expect(start);
             self.memory.expect(start + UNIT);
@@ -222,7 +238,12 @@ impl Writer {
             return Err(Refused::Busy);
         };
         let probe = self.probe(write.key);
-        let old = self.entry(write.key, now_ms);
+        let old = match self.found.entry {
+            // It was just looked for, and its slot is as it was.
+            Some(entry) if self.found.hash == probe.hash && self.is_at(&entry) => Some(entry),
+            _ => self.entry(&probe, write.key, now_ms),
+        };
+        self.found = LastFound::NONE;
         let offset = match old {
             Some(entry) => entry.offset,
             None => self.vacate(&probe),
@@ -245,7 +266,7 @@ impl Writer {
 
     /// Ends a key's item; true if there was one.
     pub fn delete(&mut self, key: &[u8], now_ms: u64) -> bool {
-        let entry = self.entry(key, now_ms);
+        let entry = self.entry(&self.probe(key), key, now_ms);
         if let Some(entry) = &entry {
             self.remove(entry);
         }
@@ -333,17 +354,22 @@ impl Writer {
         self.memory.publish_word(self.geometry.partition_offset(self.partition) + at, generation);
     }
 
-    fn probe(&self, key: &[u8]) -> Probe {
+    pub(super) fn probe(&self, key: &[u8]) -> Probe {
         // A key of another partition is the caller's mistake; it finds no harm here.
         Probe { partition: self.partition, ..self.geometry.probe(&self.secrets, key) }
     }
 
+    /// True if an entry is still in its slot. Another one with the same word could only have been written.
+    fn is_at(&self, entry: &Entry) -> bool {
+        self.memory.word(entry.offset) == entry.slot.to_word()
+    }
+
     /// The entry of a key. An item past its time ends here.
-    pub(super) fn entry(&mut self, key: &[u8], now_ms: u64) -> Option<Entry> {
+    pub(super) fn entry(&mut self, probe: &Probe, key: &[u8], now_ms: u64) -> Option<Entry> {
         if key.is_empty() || key.len() > MOST_KEY {
             return None;
         }
-        let entry = index::find(&self.memory, &self.geometry, &self.probe(key), key)?;
+        let entry = index::find(&self.memory, &self.geometry, probe, key)?;
         if Life::from_word(self.memory.word(entry.slot.place as usize * UNIT + LIFE_AT)).is_past(now_ms) {
             self.counts.expired += 1;
             self.remove(&entry);
