@@ -86,12 +86,18 @@ impl<B: Buf, C: Client> Engine<B, C> {
         T: Transport<Buf = B>,
         P: Pool<Buf = B>,
     {
+        let Some(part) = self.jobs.get(at).map(|job| usize::from(job.part)) else { return };
+        // As much room as a lookup by buckets needs: one that waits for that must not be overtaken for ever.
+        let can_read = self.can_read(ctx, part);
         let Engine { jobs, parts, paths, .. } = self;
         let Some(job) = jobs.value(at) else { return };
-        let part = &parts[usize::from(job.part)];
         let Place { place, units, .. } = job.item;
         let (offset, len) = (place * UNIT as u64, units * UNIT as u32);
-        match post_read(ctx, part, paths, Mark::cookie(What::Item, at), offset, len) {
+        let posted = match can_read {
+            true => post_read(ctx, &parts[part], paths, Mark::cookie(What::Item, at), offset, len),
+            false => Posted::Later,
+        };
+        match posted {
             Posted::Yes => {
                 ctx.tally.add(Counter::KvReads, 1);
                 (job.step, job.reads_out, job.is_broken) = (Step::Reading, 1, false);

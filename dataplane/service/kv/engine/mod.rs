@@ -188,7 +188,7 @@ impl<B: Buf, C: Client> Engine<B, C> {
     }
 
     /// Takes a request: `text` lies in the first segment of `frame`. Only while there [is room](Self::has_room).
-    /// [`go_on`](Self::go_on) carries it out.
+    /// It is begun at once, unless others come first; [`go_on`](Self::go_on) does the rest.
     #[inline]
     pub fn ask<T, P>(&mut self, ctx: &mut Context<'_, T, P>, client: C, frame: B, text: Range<usize>)
     where
@@ -249,8 +249,8 @@ impl<B: Buf, C: Client> Engine<B, C> {
         any | self.settle(ctx)
     }
 
-    /// Runs requests and jobs that can go on, until none can: the same step of all of them before the next one, so that
-    /// what a step needs has come from memory meanwhile.
+    /// Runs requests and jobs that can go on, until none can: all requests are begun before the first of their jobs goes on, so
+    /// that what jobs need has come from memory meanwhile.
     fn settle<T, P>(&mut self, ctx: &mut Context<'_, T, P>) -> bool
     where
         T: Transport<Buf = B>,
@@ -272,7 +272,8 @@ impl<B: Buf, C: Client> Engine<B, C> {
                     self.advance(ctx, job);
                 }
             }
-            if self.due.is_empty() {
+            let can_begin = !self.idle.is_empty() && self.jobs.room() >= REQUEST_JOBS;
+            if self.due.is_empty() && !can_begin {
                 return any;
             }
             while let Some(job) = self.due.pop_front() {

@@ -63,10 +63,12 @@ impl<B: Buf, C: Client> Engine<B, C> {
             roll: Roll::EMPTY,
             answer: Answer::default(),
         };
-        let Some(at) = self.requests.insert(request) else { return };
+        let Some(at) = self.requests.insert(request) else { return debug_assert!(false, "no room") };
         let key = KeyAt::Frame { at: key.start as u32, len: key.len() as u8 };
         let job = Job::new((at, Task::Fetch { claim: false }, true), key, lane, part as u16, probe);
-        let (Some(job), Some(request)) = (self.jobs.insert(job), self.requests.value(at)) else { return };
+        let (Some(job), Some(request)) = (self.jobs.insert(job), self.requests.value(at)) else {
+            return debug_assert!(false, "no room for a job");
+        };
         request.roll = Roll { first: job, last: job, pending: 1 };
         ctx.tally.add(Counter::KvGets, 1);
         if let Some(lane) = lane {
@@ -91,7 +93,7 @@ impl<B: Buf, C: Client> Engine<B, C> {
     {
         let Engine { jobs, requests, parts, order, due, replies, .. } = self;
         let Some(job) = jobs.value(at) else { return Ok(()) };
-        let Some(request) = requests.get(job.request) else { return Ok(()) };
+        let Some(request) = requests.get(job.request) else { return Err(buf) };
         let Some(key) = job.key.of(request.bytes()).filter(|_| request.is_one(at) && !job.is_large) else {
             return Err(buf);
         };

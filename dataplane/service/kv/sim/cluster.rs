@@ -169,6 +169,7 @@ impl Cluster {
                 replies: VecDeque::new(),
                 errors: 0,
                 is_stuck: false,
+                inbox: VecDeque::new(),
             }
         });
         let gateways = gateways.collect();
@@ -347,19 +348,28 @@ impl Cluster {
 
     /// A client's request.
     pub fn ask(&mut self, gateway: usize, client: u32, text: &[u8]) {
-        let g = &mut self.gateways[gateway];
-        assert!(g.engine.has_room());
-        let small = text.len() <= 2000;
-        let pool = if small { &g.end.pools.frames } else { &g.end.pools.messages };
+        let frame = self.frame(gateway, text);
+        self.ask_in(gateway, client, frame, 0..text.len());
+    }
+
+    /// A client's request that comes in the next turn, behind what is completed then.
+    pub fn ask_next(&mut self, gateway: usize, client: u32, text: &[u8]) {
+        let frame = self.frame(gateway, text);
+        self.gateways[gateway].inbox.push_back((client, frame));
+    }
+
+    fn frame(&self, gateway: usize, text: &[u8]) -> HeapBuf {
+        let pools = &self.gateways[gateway].end.pools;
+        let pool = if text.len() <= 2000 { &pools.frames } else { &pools.messages };
         let mut frame = pool.alloc().unwrap();
         frame.append(text.len()).unwrap().copy_from_slice(text);
-        let now = self.now;
-        with_ctx!(&mut g.end, now, |ctx| g.engine.ask(&mut ctx, client, frame, 0..text.len()));
+        frame
     }
 
     /// A client's request where it came in.
     pub(super) fn ask_in(&mut self, gateway: usize, client: u32, frame: HeapBuf, text: Range<usize>) {
         let (now, g) = (self.now, &mut self.gateways[gateway]);
+        assert!(g.engine.has_room());
         with_ctx!(&mut g.end, now, |ctx| g.engine.ask(&mut ctx, client, frame, text));
     }
 

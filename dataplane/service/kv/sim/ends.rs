@@ -156,6 +156,8 @@ pub struct Gateway {
     pub errors: u64,
     /// It does nothing at all.
     pub is_stuck: bool,
+    /// Requests that come in the next turn behind its completions, as in a worker's.
+    pub(super) inbox: VecDeque<(u32, HeapBuf)>,
 }
 
 impl NodeEnd {
@@ -187,6 +189,12 @@ impl Gateway {
         self.end.transport.poll(now, &mut done);
         for completion in done {
             with_ctx!(&mut self.end, now, |ctx| self.engine.completed(&mut ctx, completion));
+        }
+        while self.engine.has_room()
+            && let Some((client, frame)) = self.inbox.pop_front()
+        {
+            let text = 0..frame.len();
+            with_ctx!(&mut self.end, now, |ctx| self.engine.ask(&mut ctx, client, frame, text));
         }
         with_ctx!(&mut self.end, now, |ctx| self.engine.go_on(&mut ctx));
         self.end.transport.flush(now, &mut NoEgress);

@@ -115,7 +115,7 @@ impl Race {
         }
     }
 
-    /// Kinds of mutations that were carried out; six are the most.
+    /// Kinds of mutations that were carried out; seven are the most.
     pub fn kinds_done(&self) -> usize {
         self.done.len()
     }
@@ -141,7 +141,7 @@ impl Race {
         };
         let kind = match what {
             What::Get | What::Gets | What::Touch => Kind::Get(None),
-            What::Set | What::Update | What::Cas(_) => Kind::Set(version),
+            What::Set | What::Add | What::Replace | What::Cas(_) => Kind::Set(version),
             What::SetPast | What::Delete | What::Flush => Kind::Delete,
         };
         let number = self.next;
@@ -155,7 +155,7 @@ impl Race {
         let event = Event { key, kind, began: self.moment, ended: None, what, client };
         self.asked.insert(number, Asked { event, version, at_ns: self.cluster.now.0 });
         let text = what.text(&mut self.rng, self.life, key, &value);
-        self.cluster.ask(gateway, number, &text);
+        self.cluster.ask_next(gateway, number, &text);
     }
 
     /// Takes the replies that are there.
@@ -312,8 +312,7 @@ impl Relists {
         }
         for other in others {
             for _ in 0..race.rng.below(300) {
-                race.cluster.turn();
-                race.hear();
+                race.turn();
             }
             race.cluster.relist(other, self.generation, list);
         }

@@ -34,8 +34,10 @@ pub(super) enum What {
     Gets,
     /// `set`: writes a version.
     Set,
-    /// `add`, `replace`: writes a version, or not.
-    Update,
+    /// `add`: writes a version, or not.
+    Add,
+    /// `replace`: writes a version, or not.
+    Replace,
     /// `cas` with this unique: writes a version, or not.
     Cas(u64),
     /// `set` with a time that has passed: leaves nothing.
@@ -63,7 +65,8 @@ impl What {
             0..66 => What::Get,
             66..70 => What::Gets,
             70..82 => What::Set,
-            82..87 => What::Update,
+            82..85 => What::Add,
+            85..87 => What::Replace,
             87..91 => unique.map_or(What::Set, What::Cas),
             91 if life == Life::Short => What::SetPast,
             92..95 if !life.is_short(key) => What::Touch,
@@ -73,7 +76,7 @@ impl What {
 
     /// True if it writes a version.
     pub(super) fn writes(self) -> bool {
-        matches!(self, What::Set | What::Update | What::Cas(_) | What::SetPast)
+        matches!(self, What::Set | What::Add | What::Replace | What::Cas(_) | What::SetPast)
     }
 
     /// Its text; `value` is what is written.
@@ -86,8 +89,8 @@ impl What {
             What::Gets => format!("gets key{key}"),
             What::Set => format!("set key{key} 0 {life} {len}"),
             What::SetPast => format!("set key{key} 0 -1 {len}"),
-            What::Update if rng.below(2) == 0 => format!("add key{key} 0 {life} {len}"),
-            What::Update => format!("replace key{key} 0 {life} {len}"),
+            What::Add => format!("add key{key} 0 {life} {len}"),
+            What::Replace => format!("replace key{key} 0 {life} {len}"),
             What::Cas(unique) => format!("cas key{key} 0 {life} {len} {unique}"),
             What::Delete => format!("delete key{key}"),
             What::Touch => format!("touch key{key} 0"),
@@ -101,7 +104,7 @@ impl What {
     pub(super) fn is_done(self, reply: &[u8]) -> bool {
         let (done, not): (&[u8], &[&[u8]]) = match self {
             What::Set | What::SetPast => (b"STORED\r\n", &[]),
-            What::Update => (b"STORED\r\n", &[b"NOT_STORED\r\n"]),
+            What::Add | What::Replace => (b"STORED\r\n", &[b"NOT_STORED\r\n"]),
             What::Cas(_) => (b"STORED\r\n", &[b"EXISTS\r\n", b"NOT_FOUND\r\n"]),
             // That it was not there is what a deletion leaves, too.
             What::Delete if reply == b"NOT_FOUND\r\n" => return true,

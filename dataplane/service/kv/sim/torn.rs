@@ -8,7 +8,7 @@ use rdma_engine::qp::QpState;
 use rdma_engine::sim::Rng;
 use rdma_engine::transport::{Completions, Counters, Posted, Transport};
 use rdma_engine::types::Time;
-use rdma_engine::wr::{Completion, Done, Op, OpKind, QpId, RecvWr, SendWr, SrqId, Status};
+use rdma_engine::wr::{Completion, Done, Op, OpKind, QpId, RecvWr, Refusal, Refused, SendWr, SrqId, Status};
 use std::collections::VecDeque;
 
 const UNIT: usize = 64;
@@ -36,6 +36,8 @@ pub struct Torn {
     rng: Rng,
     /// READs that were seen at more than one moment.
     pub torn: u64,
+    /// READs that may be under way at once on a queue pair, and completions that come back in a turn.
+    pub narrow: Option<(usize, usize)>,
 }
 
 impl Torn {
@@ -51,6 +53,7 @@ impl Torn {
             due: 0,
             rng: Rng::new(seed),
             torn: 0,
+            narrow: None,
         }
     }
 
@@ -121,6 +124,9 @@ impl Transport for Torn {
             Op::Read(slice) => Some(slice.addr),
             _ => None,
         };
+        if addr.is_some() && self.send_room(qp) == 0 {
+            return Err(Refused { wr, why: Refusal::Full });
+        }
         self.inner.post_send(qp, wr)?;
         if let Some(addr) = addr {
             self.queue(qp).push_back(addr);
@@ -154,11 +160,14 @@ impl Transport for Torn {
             self.due = self.due.max(self.turn + delay);
             self.held.push_back(Held { completion, addr: if read { addr } else { 0 }, due: self.due });
         }
+        let most = self.narrow.map_or(usize::MAX, |(_, a_turn)| a_turn);
         if self.tear > 0 {
             self.tear();
         }
         let before = out.len();
-        while out.len() < out.capacity() && self.held.front().is_some_and(|first| first.due <= self.turn) {
+        while out.len() < out.capacity().min(before.saturating_add(most))
+            && self.held.front().is_some_and(|first| first.due <= self.turn)
+        {
             out.extend(self.held.pop_front().map(|h| h.completion));
         }
         self.turn += 1;
@@ -170,7 +179,11 @@ impl Transport for Torn {
     }
 
     fn send_room(&self, qp: QpId) -> usize {
-        self.inner.send_room(qp)
+        let room = self.inner.send_room(qp);
+        let Some((depth, _)) = self.narrow else { return room };
+        let asked = self.asked.iter().find(|(q, _)| *q == qp).map_or(0, |(_, asked)| asked.len());
+        let held = self.held.iter().filter(|h| h.completion.qp == qp).count();
+        room.min(depth.saturating_sub(asked + held))
     }
 
     fn recv_room(&self, qp: QpId) -> usize {

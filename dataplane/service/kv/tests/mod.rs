@@ -7,3 +7,4 @@ mod protocol;
 mod races;
 mod reload;
 mod staging;
+mod turns;

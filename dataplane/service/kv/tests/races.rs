@@ -23,7 +23,8 @@ fn readers_never_see_what_was_not_there() {
         let torn: u64 = race.cluster.gateways.iter().map(|g| g.end.transport.torn).sum();
         let (races, located) = (race.cluster.count(Counter::KvRaces), race.cluster.count(Counter::KvLocated));
         assert_eq!(race.errors, 0, "{:?}", race.cluster.downs());
-        assert!(race.kinds_done() >= 5, "{} kinds of mutations", race.kinds_done());
+        // One flush in three thousand requests may be none.
+        assert!(race.kinds_done() >= 6, "{} kinds of mutations", race.kinds_done());
         assert!(
             race.hits > race.gets / 3 && torn > 50 && races > 50 && located > 1000,
             "{torn} {races} {located}"

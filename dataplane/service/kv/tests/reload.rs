@@ -62,6 +62,26 @@ fn a_key_whose_node_comes_back_is_not_looked_for_elsewhere() {
 }
 
 #[test]
+fn what_moved_away_is_not_missing_by_an_old_list() {
+    for first in 0..20 {
+        let setup = Setup { nodes: 2, nodes_max: 3, gateways: 2, partitions: 2, ..Setup::default() };
+        let mut c = Cluster::new(setup);
+        fill(&mut c, "x");
+        let new = c.add_node();
+        c.relist(0, 2, &[0, 1, new]);
+        assert!(c.until(|c| c.gateways[0].engine.is_settled()));
+        // The other gateway knows no place and has the list before: of what it does not find it cannot say that it is not there.
+        let mut errors = 0;
+        for n in first..first + 20 {
+            let reply = c.say(1, &format!("get k{n}\r\n"));
+            assert_ne!(reply, "END\r\n", "k{n}");
+            errors += u32::from(reply.starts_with("SERVER_ERROR"));
+        }
+        assert!(errors > 0);
+    }
+}
+
+#[test]
 fn a_node_that_comes_or_goes_moves_its_share_and_nothing_else() {
     let mut c =
         Cluster::new(Setup { nodes: 2, nodes_max: 3, partitions: 2, locations: 10_000, ..Setup::default() });
