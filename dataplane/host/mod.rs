@@ -61,11 +61,7 @@ pub struct HostSettings {
 impl HostSettings {
     /// The neighbour that frames to `destination` go to; `None` if there is no way.
     pub fn next_hop(&self, destination: IpAddr) -> Option<IpAddr> {
-        let link_local = matches!(destination, IpAddr::V6(ip) if ip.is_unicast_link_local());
-        if link_local || self.addresses.iter().any(|own| own.reaches(destination)) {
-            return Some(destination);
-        }
-        self.gateway.filter(|gateway| gateway.is_ipv4() == destination.is_ipv4())
+        next_hop(&self.addresses, self.gateway, destination)
     }
 
     /// Our address to ask `neighbour` with.
@@ -78,6 +74,19 @@ impl HostSettings {
     fn is_ours(&self, ip: IpAddr) -> bool {
         self.addresses.iter().any(|own| own.address == ip)
     }
+}
+
+/// The neighbour that frames to `destination` go to from a host with these addresses and this gateway; `None` if there is no way.
+pub fn next_hop(
+    addresses: &[InterfaceAddress],
+    gateway: Option<IpAddr>,
+    destination: IpAddr,
+) -> Option<IpAddr> {
+    let link_local = matches!(destination, IpAddr::V6(ip) if ip.is_unicast_link_local());
+    if link_local || addresses.iter().any(|own| own.reaches(destination)) {
+        return Some(destination);
+    }
+    gateway.filter(|gateway| gateway.is_ipv4() == destination.is_ipv4())
 }
 
 /// What the host side counts.

@@ -91,7 +91,7 @@ impl SoftWorker {
                 return;
             }
         }
-        self.transport.ingress(now, frame);
+        self.transport.ingress_unrecognized(now, frame);
     }
 
     /// A frame for the host side.

@@ -23,6 +23,11 @@ impl<P: Pool> SoftTransport<P> {
         self.enter(now, frame, None)
     }
 
+    /// Takes a frame that [`ingress_from_peer`](Self::ingress_from_peer) gave back.
+    pub fn ingress_unrecognized(&mut self, now: Time, frame: P::Buf) {
+        self.take_frame(now, frame);
+    }
+
     /// Takes a frame that is `known` to be a packet for the queue pair in a slot; else one that bears its imprint.
     #[inline(never)]
     fn enter(&mut self, now: Time, frame: P::Buf, known: Option<(u16, &Arrived)>) -> Result<(), P::Buf> {
