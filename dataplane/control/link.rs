@@ -98,6 +98,19 @@ impl<Q> Link<Q> {
         self.meeting.as_ref().map(|m| format!("{} at {}", m.peer_name, m.peer))
     }
 
+    /// The peer that it is for, whether it is there or not: a memory node as the gateway's file names it, or the gateway that has
+    /// or had this seat.
+    pub fn name(&self) -> Option<&str> {
+        self.listed.as_deref().or(self.holder.as_deref())
+    }
+
+    /// True for the first place of a memory node that is in the gateway's list and has never been there.
+    pub(super) fn misses(&self, place: &Place<Q>) -> bool {
+        let is_wanted = self.listed.is_some() && !self.leaves;
+        let is_first = self.places.first().is_some_and(|first| std::ptr::eq(first, place));
+        is_wanted && is_first && self.is_empty() && self.places.iter().all(|p| p.connections == 0)
+    }
+
     /// True while both ends can send.
     pub fn is_established(&self) -> bool {
         self.meeting.as_ref().is_some_and(|m| m.phase == Phase::Established)

@@ -101,7 +101,9 @@ impl<'d, D: Endpoint> NodeControl<'d, D> {
     pub fn shown(&self) -> impl Iterator<Item = (&Link<D::Qp>, &Place<D::Qp>)> {
         let all = !self.settings.layout.is_kv();
         let places = self.links.iter().flat_map(|link| link.places.iter().map(move |place| (link, place)));
-        places.filter(move |(_, place)| all || place.connections > 0 || !place.is_free())
+        places.filter(move |(link, place)| {
+            all || place.connections > 0 || !place.is_free() || link.misses(place)
+        })
     }
 
     /// True while every peer that the node goes to is there. Those that come to a memory node come when they like.

@@ -66,6 +66,7 @@ fn paths<D: Endpoint>(control: &NodeControl<'_, D>) -> Vec<PathSample> {
             qpn,
             peer_qpn,
             peer: link.peer(),
+            peer_name: link.name().map(str::to_owned),
             state: place.state(),
             connections: place.connections,
         }

@@ -1,6 +1,6 @@
 //! The report at the end: what was carried, what was lost and why, and whether the books balance.
 
-use super::grid::{Grid, Side, clip};
+use super::grid::{Grid, Side, View, clip, fold};
 use super::rate::grouped;
 use super::sample::Sample;
 use super::table::{counts_by_node, is_beyond_frames};
@@ -10,19 +10,19 @@ use Side::{Left, Right};
 /// Longest name shown.
 const NAME_MAX: usize = 16;
 
-/// The report; drops in red if `color`. `unclean` is what could not be taken down.
-pub(super) fn final_report(last: &Sample, unclean: &[String], color: bool) -> String {
+/// The report. `unclean` is what could not be taken down.
+pub(super) fn final_report(last: &Sample, unclean: &[String], view: View) -> String {
     let nodes = nodes(last);
     let mut out = format!("isthmus ran {:.1} s\n\n", last.at_ms as f64 / 1000.0);
     let blocks = [
-        carried(&nodes),
-        kv::gateway_totals(last),
-        kv::memory_totals(last),
-        roce::totals(last),
-        drops(&nodes, color),
-        ignored(&nodes),
-        balances(&nodes),
-        verdicts(&nodes),
+        carried(&nodes, view),
+        kv::gateway_totals(last, view),
+        kv::memory_totals(last, view),
+        roce::totals(last, view),
+        drops(&nodes, view),
+        ignored(&nodes, view),
+        fold(&balances(&nodes), view.columns),
+        fold(&verdicts(&nodes), view.columns),
     ];
     for block in blocks {
         if !block.is_empty() {
@@ -30,9 +30,9 @@ pub(super) fn final_report(last: &Sample, unclean: &[String], color: bool) -> St
             out.push('\n');
         }
     }
-    out.push_str(&pools(last));
+    out.push_str(&fold(&pools(last), view.columns));
     for line in unclean {
-        out.push_str(&format!("unclean: {line}\n"));
+        out.push_str(&fold(&format!("unclean: {line}\n"), view.columns));
     }
     out
 }
@@ -52,7 +52,7 @@ fn nodes(sample: &Sample) -> Vec<Node<'_>> {
     counts_by_node(sample).into_iter().map(node).collect()
 }
 
-fn carried(nodes: &[Node<'_>]) -> String {
+fn carried(nodes: &[Node<'_>], view: View) -> String {
     let mut grid = Grid::new([
         ("node", Left),
         ("service", Left),
@@ -62,6 +62,8 @@ fn carried(nodes: &[Node<'_>]) -> String {
         ("received", Right),
         ("dropped", Right),
     ])
+    .on(view)
+    .sparing(&["service"])
     .without(|column| ["sent", "received"].contains(&column) && nodes.iter().all(|n| n.service != "relay"));
     for n in nodes {
         // A memory node has no port of its own.
@@ -80,20 +82,20 @@ fn carried(nodes: &[Node<'_>]) -> String {
     grid.text()
 }
 
-fn drops(nodes: &[Node<'_>], color: bool) -> String {
-    let text = reasons(nodes, "drops at", true, color);
+fn drops(nodes: &[Node<'_>], view: View) -> String {
+    let text = reasons(nodes, "drops at", true, view);
     if text.is_empty() { "no drops\n".into() } else { text }
 }
 
 /// What is no loss: it was not for us, or had come already.
-fn ignored(nodes: &[Node<'_>]) -> String {
-    reasons(nodes, "ignored at", false, false)
+fn ignored(nodes: &[Node<'_>], view: View) -> String {
+    reasons(nodes, "ignored at", false, view)
 }
 
 /// What went no further, as a loss or not, and why.
-fn reasons(nodes: &[Node<'_>], heading: &str, losses: bool, color: bool) -> String {
+fn reasons(nodes: &[Node<'_>], heading: &str, losses: bool, view: View) -> String {
     let columns = [(heading, Left), ("reason", Left), ("total", Right), ("because", Left)];
-    let mut grid = Grid::new(columns).color(color);
+    let mut grid = Grid::new(columns).on(view);
     for n in nodes {
         for (reason, total) in n.counts.drops().filter(|(reason, _)| reason.is_loss() == losses) {
             let cells = [n.name.clone(), reason.name().into(), grouped(total), reason.help().into()];

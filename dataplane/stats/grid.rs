@@ -5,6 +5,20 @@ const WIDTH: usize = 80;
 const RED: &str = "\x1b[31m";
 const PLAIN: &str = "\x1b[0m";
 
+/// What a table is shown on.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct View {
+    /// What is lost or down in red.
+    pub(super) color: bool,
+    /// Columns that there are: no line is longer.
+    pub(super) columns: usize,
+}
+
+impl View {
+    /// A file or a pipe: no colours, and lines of any length.
+    pub(super) const PLAIN: View = View { color: false, columns: usize::MAX };
+}
+
 /// Side of a column that lines up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Side {
@@ -23,9 +37,11 @@ pub(super) struct Grid<const N: usize> {
     rows: Vec<[String; N]>,
     /// Rows that are red, by their number, if colours are wanted.
     red: Vec<usize>,
-    color: bool,
-    /// Columns of the terminal within which it is set apart more.
+    view: View,
+    /// Width up to which columns are set apart more where lines may have any length.
     width: usize,
+    /// Columns to leave out where there is no room for all, the least important one first.
+    spare: &'static [&'static str],
 }
 
 impl<const N: usize> Grid<N> {
@@ -37,17 +53,23 @@ impl<const N: usize> Grid<N> {
             hidden: [false; N],
             rows,
             red: Vec::new(),
-            color: false,
+            view: View::PLAIN,
             width: WIDTH,
+            spare: &[],
         }
     }
 
-    /// The same in colours or without.
-    pub(super) fn color(self, color: bool) -> Self {
-        Grid { color, ..self }
+    /// The same shown there.
+    pub(super) fn on(self, view: View) -> Self {
+        Grid { view, ..self }
     }
 
-    /// The same for a terminal of so many columns.
+    /// The same, in which these columns may be left out where there is no room for all, the first one first.
+    pub(super) fn sparing(self, spare: &'static [&'static str]) -> Self {
+        Grid { spare, ..self }
+    }
+
+    /// The same with another width up to which columns are set apart more where lines may have any length.
     pub(super) fn within(self, width: usize) -> Self {
         Grid { width, ..self }
     }
@@ -74,6 +96,25 @@ impl<const N: usize> Grid<N> {
         self.rows.len() == 1
     }
 
+    /// Columns that there is room for, and what is between them: first they come closer to each other, then one is left out.
+    fn fitted(&self, widths: &[usize; N]) -> (Vec<usize>, &'static str) {
+        let mut shown: Vec<usize> = (0..N).filter(|i| !self.hidden[*i]).collect();
+        let mut spare = self.spare.iter();
+        let is_narrow = self.view.columns != usize::MAX;
+        let wide = if is_narrow { self.view.columns } else { self.width };
+        loop {
+            let total = |gap: usize| shown.iter().map(|i| widths[*i] + gap).sum::<usize>() - gap;
+            if total(2) <= wide {
+                return (shown, "  ");
+            }
+            if total(1) <= self.view.columns {
+                return (shown, " ");
+            }
+            let Some(next) = spare.next() else { return (shown, " ") };
+            shown.retain(|i| self.rows[0][*i] != *next);
+        }
+    }
+
     /// The lines, with an end of line each; nothing at all without rows.
     pub(super) fn text(&self) -> String {
         if self.is_empty() {
@@ -81,9 +122,7 @@ impl<const N: usize> Grid<N> {
         }
         let widths: [usize; N] =
             std::array::from_fn(|i| self.rows.iter().map(|r| r[i].chars().count()).max().unwrap_or(0));
-        let shown: Vec<usize> = (0..N).filter(|i| !self.hidden[*i]).collect();
-        let wide = shown.iter().map(|i| widths[*i] + 2).sum::<usize>() <= self.width + 2;
-        let gap = if wide { "  " } else { " " };
+        let (shown, gap) = self.fitted(&widths);
         let mut out = String::new();
         for (number, row) in self.rows.iter().enumerate() {
             let cell = |i: &usize| match self.sides[*i] {
@@ -91,8 +130,8 @@ impl<const N: usize> Grid<N> {
                 Side::Right => format!("{:>1$}", row[*i], widths[*i]),
             };
             let line = shown.iter().map(cell).collect::<Vec<_>>().join(gap);
-            let line = line.trim_end();
-            if self.color && self.red.contains(&number) {
+            let line = clip(line.trim_end(), self.view.columns);
+            if self.view.color && self.red.contains(&number) {
                 out.push_str(&format!("{RED}{line}{PLAIN}\n"));
             } else {
                 out.push_str(&format!("{line}\n"));
@@ -100,6 +139,28 @@ impl<const N: usize> Grid<N> {
         }
         out
     }
+}
+
+/// Lines that go on in the next one, set in, where they are longer than `columns`.
+pub(super) fn fold(text: &str, columns: usize) -> String {
+    let mut out = String::with_capacity(text.len());
+    for line in text.lines() {
+        let mut width = 0;
+        for (i, word) in line.split(' ').enumerate() {
+            let more = word.chars().count();
+            if i > 0 && width + 1 + more > columns {
+                out.push_str("\n  ");
+                width = 2;
+            } else if i > 0 {
+                out.push(' ');
+                width += 1;
+            }
+            out.push_str(word);
+            width += more;
+        }
+        out.push('\n');
+    }
+    out
 }
 
 /// Text of others for a terminal: no control characters, and a `~` in the place of what goes beyond `max`.
@@ -124,7 +185,8 @@ mod tests {
         assert_eq!(grid.text(), "name     n\na       10\nlonger   7\n");
         grid.red_row(["red".into(), "1".into()]);
         assert_eq!(grid.text().matches(RED).count(), 0);
-        assert_eq!(grid.color(true).text().matches(RED).count(), 1);
+        let red = View { color: true, ..View::PLAIN };
+        assert_eq!(grid.on(red).text().matches(RED).count(), 1);
     }
 
     #[test]
@@ -133,6 +195,29 @@ mod tests {
             Grid::new([("a", Side::Left), ("b", Side::Right), ("c", Side::Right)]).without(|c| c == "b");
         grid.row(["1".into(), "2".into(), "3".into()]);
         assert_eq!(grid.text(), "a  c\n1  3\n");
+    }
+
+    #[test]
+    fn what_has_no_room_is_set_closer_then_left_out_then_cut() {
+        let text = |columns| {
+            let mut grid = Grid::new([("name", Side::Left), ("b", Side::Right), ("c", Side::Right)])
+                .on(View { color: false, columns })
+                .sparing(&["c", "b"]);
+            grid.row(["1".into(), "2".into(), "3".into()]);
+            grid.text()
+        };
+        assert_eq!(text(10), "name  b  c\n1     2  3\n");
+        assert_eq!(text(9), "name b c\n1    2 3\n");
+        assert_eq!(text(7), "name  b\n1     2\n");
+        assert_eq!(text(5), "name\n1\n");
+        assert_eq!(text(3), "na~\n1\n");
+    }
+
+    #[test]
+    fn long_lines_go_on_in_the_next_one() {
+        assert_eq!(fold("a bc  def\ng\n", 80), "a bc  def\ng\n");
+        assert_eq!(fold("pools: all 3 are full\nx\n", 12), "pools: all 3\n  are full\nx\n");
+        assert_eq!(fold("much-too-long\n", 4), "much-too-long\n");
     }
 
     #[test]

@@ -17,7 +17,7 @@ pub(super) fn line(now: &Sample, before: &Sample) -> Value {
         "workers": now.workers.iter().enumerate().map(|(i, w)| {
             let before = earlier(i).map(|w| &w.counts);
             let mut value = worker(w);
-            value["rates"] = rates(&Rates::between(&w.counts, before, seconds));
+            value["rates"] = rates(&Rates::between(&w.counts, before, seconds, now.tsc_hz));
             add_kv_rates(w, before, seconds, &mut value["rates"]);
             value
         }).collect::<Vec<_>>(),
@@ -71,7 +71,8 @@ fn add_kv_rates(w: &WorkerSample, before: Option<&Tally>, seconds: f64, rates: &
 pub(super) fn path(p: &PathSample) -> Value {
     json!({
         "node": p.node, "worker": p.worker, "path": p.path, "state": p.state, "qpn": p.qpn,
-        "peer_qpn": p.peer_qpn, "peer": p.peer, "connections": p.connections,
+        "peer_qpn": p.peer_qpn, "peer": p.peer, "peer_name": p.peer_name,
+        "connections": p.connections,
     })
 }
 

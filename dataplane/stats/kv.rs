@@ -1,6 +1,6 @@
 //! The key-value service in tables: what gateways answered and how, and what memory nodes hold.
 
-use super::grid::{Grid, Side, clip};
+use super::grid::{Grid, Side, View, clip};
 use super::rate::{grouped, short, three_digits};
 use super::sample::Sample;
 use super::table::counts_by_node;
@@ -101,7 +101,7 @@ fn percent(value: f64) -> String {
 }
 
 /// What gateways answered, a second, and how; red where a memory node is down.
-pub(super) fn gateways(now: &Sample, before: &Sample, seconds: f64, color: bool) -> String {
+pub(super) fn gateways(now: &Sample, before: &Sample, seconds: f64, view: View) -> String {
     let mut grid = Grid::new([
         ("gateway", Left),
         ("nodes up", Right),
@@ -115,7 +115,8 @@ pub(super) fn gateways(now: &Sample, before: &Sample, seconds: f64, color: bool)
         ("cyc/req", Right),
     ])
     .within(WIDTH)
-    .color(color);
+    .on(view)
+    .sparing(&["cyc/req", "races/s", "by send/s", "reads/get"]);
     for (name, _, since) in nodes(now, before, GATEWAY) {
         let rate = |c| since.value(c) as f64 / seconds;
         let ratios = Ratios::of(&since);
@@ -139,7 +140,7 @@ pub(super) fn gateways(now: &Sample, before: &Sample, seconds: f64, color: bool)
 }
 
 /// What memory nodes hold, and what they do a second.
-pub(super) fn memory_nodes(now: &Sample, before: &Sample, seconds: f64) -> String {
+pub(super) fn memory_nodes(now: &Sample, before: &Sample, seconds: f64, view: View) -> String {
     let mut grid = Grid::new([
         ("memory", Left),
         ("calls/s", Right),
@@ -150,7 +151,9 @@ pub(super) fn memory_nodes(now: &Sample, before: &Sample, seconds: f64) -> Strin
         ("evicted/s", Right),
         ("expired/s", Right),
         ("stalled/s", Right),
-    ]);
+    ])
+    .on(view)
+    .sparing(&["of MiB", "expired/s", "MiB", "stalled/s"]);
     for (name, counts, since) in nodes(now, before, MEMORY) {
         let rate = |c| short(since.value(c) as f64 / seconds);
         // Reports come whether anybody asks for anything or not.
@@ -181,7 +184,7 @@ fn mebibytes(bytes: u64) -> String {
 }
 
 /// Totals of gateways.
-pub(super) fn gateway_totals(last: &Sample) -> String {
+pub(super) fn gateway_totals(last: &Sample, view: View) -> String {
     let mut grid = Grid::new([
         ("gateway", Left),
         ("gets", Right),
@@ -194,7 +197,9 @@ pub(super) fn gateway_totals(last: &Sample) -> String {
         ("errors", Right),
         ("malformed", Right),
     ])
-    .within(WIDTH);
+    .within(WIDTH)
+    .on(view)
+    .sparing(&["hit %", "races", "by send", "reads/get"]);
     for (name, counts, _) in nodes(last, &Sample::default(), GATEWAY) {
         let total = |c| grouped(counts.value(c));
         let ratios = Ratios::of(&counts);
@@ -215,7 +220,7 @@ pub(super) fn gateway_totals(last: &Sample) -> String {
 }
 
 /// Totals of memory nodes.
-pub(super) fn memory_totals(last: &Sample) -> String {
+pub(super) fn memory_totals(last: &Sample, view: View) -> String {
     let mut grid = Grid::new([
         ("memory", Left),
         ("calls", Right),
@@ -225,7 +230,9 @@ pub(super) fn memory_totals(last: &Sample) -> String {
         ("evicted", Right),
         ("expired", Right),
         ("stalled", Right),
-    ]);
+    ])
+    .on(view)
+    .sparing(&["of these reports", "expired", "stalled"]);
     for (name, counts, _) in nodes(last, &Sample::default(), MEMORY) {
         let total = |c| grouped(counts.value(c));
         grid.row([

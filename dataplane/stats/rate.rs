@@ -15,20 +15,21 @@ pub(super) struct Rates {
     pub(super) received: f64,
     /// Bits of frames at the port, both ways, 10^9 a second. Without preamble, checksum and gap.
     pub(super) gbps: f64,
-    /// Share of cycles in turns that did something, in percent; none without turns.
+    /// Share of the time that went into turns that did something, in percent; none without turns. What is left over is idle turns,
+    /// sleep, and turns of other workers of the lcore.
     pub(super) busy: Option<f64>,
     /// Cycles of those turns for each frame that came in or was made; none without frames.
     pub(super) cycles: Option<f64>,
 }
 
 impl Rates {
-    /// Rates of what was counted from `before` to `now`, which took `seconds`.
-    pub(super) fn between(now: &Tally, before: Option<&Tally>, seconds: f64) -> Self {
+    /// Rates of what was counted from `before` to `now`, which took `seconds` of `tsc_hz` cycles each.
+    pub(super) fn between(now: &Tally, before: Option<&Tally>, seconds: f64, tsc_hz: u64) -> Self {
         let t = before.map_or_else(|| now.clone(), |b| now.since(b));
         let count = |c| t.value(c) as f64;
         let per_second = |c| count(c) / seconds;
         let busy = count(Counter::BusyCycles);
-        let all = busy + count(Counter::IdleCycles);
+        let has_turned = busy + count(Counter::IdleCycles) > 0.0 && tsc_hz > 0;
         let frames = count(Counter::RxFrames) + count(Counter::FramesReceived) + count(Counter::FramesMade);
         Rates {
             rx: per_second(Counter::RxFrames),
@@ -36,7 +37,7 @@ impl Rates {
             sent: per_second(Counter::FramesSent),
             received: per_second(Counter::FramesReceived),
             gbps: gigabits(t.value(Counter::RxBytes) + t.value(Counter::TxBytes), seconds),
-            busy: (all > 0.0).then(|| 100.0 * busy / all),
+            busy: has_turned.then(|| (100.0 * busy / (seconds * tsc_hz as f64)).min(100.0)),
             cycles: (frames > 0.0).then(|| busy / frames),
         }
     }
@@ -118,9 +119,14 @@ mod tests {
         now.add(Counter::RxBytes, 250_000_000);
         now.add(Counter::BusyCycles, 40_000);
         now.add(Counter::IdleCycles, 120_000);
-        let r = Rates::between(&now, Some(&before), 2.0);
+        let r = Rates::between(&now, Some(&before), 2.0, 80_000);
         assert_eq!((r.rx, r.gbps, r.busy, r.cycles), (100.0, 1.0, Some(25.0), Some(200.0)));
-        let idle = Rates::between(&now, Some(&now), 2.0);
+        // A worker that sleeps counts no cycles meanwhile: it is not busy then.
+        assert_eq!(Rates::between(&now, Some(&before), 2.0, 800_000).busy, Some(2.5));
+        // Counts are told every 256 turns, so that some are of the time before.
+        assert_eq!(Rates::between(&now, Some(&before), 2.0, 10_000).busy, Some(100.0));
+        assert_eq!(Rates::between(&now, Some(&before), 2.0, 0).busy, None);
+        let idle = Rates::between(&now, Some(&now), 2.0, 80_000);
         assert_eq!((idle.rx, idle.busy, idle.cycles), (0.0, None, None));
     }
 }

@@ -1,6 +1,7 @@
 //! Statistics as people and programs read them: a table or JSON lines every interval, and a report at the end.
 
 use super::final_report::final_report;
+use super::grid::View;
 use super::json;
 use super::sample::Sample;
 use super::screen;
@@ -34,8 +35,12 @@ impl Style {
         }
     }
 
-    fn color(self) -> bool {
-        self == Style::Screen { color: true }
+    /// What it is shown on, where a terminal has so many columns.
+    fn view(self, columns: usize) -> View {
+        match self {
+            Style::Screen { color } => View { color, columns },
+            Style::Json | Style::Blocks => View::PLAIN,
+        }
     }
 }
 
@@ -69,7 +74,7 @@ impl Reporter {
 
     /// Shows a sample, with rates since the last one.
     pub fn show(&mut self, sample: &Sample) {
-        let text = shown(self.style, sample, &self.before);
+        let text = shown(self.style, sample, &self.before, screen::columns());
         match self.style {
             // A reader that has gone away is no reason to stop.
             Style::Screen { .. } => drop(screen::draw(&text)),
@@ -90,7 +95,7 @@ impl Reporter {
     /// The report could not be written; a reader that has gone away is none.
     pub fn conclude(&mut self, sample: &Sample, unclean: &[String]) -> std::io::Result<()> {
         screen::leave();
-        match write(&concluded(self.style, sample, unclean)) {
+        match write(&concluded(self.style, sample, unclean, screen::columns())) {
             Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
             written => written,
         }
@@ -105,20 +110,22 @@ fn measured(style: Style, load: &Measurement) -> String {
     }
 }
 
-fn shown(style: Style, sample: &Sample, before: &Sample) -> String {
+fn shown(style: Style, sample: &Sample, before: &Sample, columns: usize) -> String {
+    let view = style.view(columns);
     match style {
         Style::Json => format!("{}\n", json::line(sample, before)),
-        Style::Blocks => format!("{}\n", table(sample, before, false)),
-        Style::Screen { color } => table(sample, before, color),
+        Style::Blocks => format!("{}\n", table(sample, before, view)),
+        Style::Screen { .. } => table(sample, before, view),
     }
 }
 
-fn concluded(style: Style, sample: &Sample, unclean: &[String]) -> String {
+fn concluded(style: Style, sample: &Sample, unclean: &[String], columns: usize) -> String {
+    let view = style.view(columns);
     match style {
         Style::Json => format!("{}\n", json::final_line(sample, unclean)),
-        Style::Blocks => final_report(sample, unclean, false),
+        Style::Blocks => final_report(sample, unclean, view),
         // Below the last table, which stays.
-        Style::Screen { .. } => format!("\n{}", final_report(sample, unclean, style.color())),
+        Style::Screen { .. } => format!("\n{}", final_report(sample, unclean, view)),
     }
 }
 

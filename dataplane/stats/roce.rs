@@ -1,6 +1,6 @@
 //! The soft transport in tables: packets, and what went wrong on their way.
 
-use super::grid::{Grid, Side, clip};
+use super::grid::{Grid, Side, View, clip};
 use super::rate::{gigabits, grouped, short, three_digits};
 use super::sample::Sample;
 use super::table::counts_by_node;
@@ -15,7 +15,7 @@ fn is_used(counts: &Tally) -> bool {
 }
 
 /// Rates of the workers that carry RoCE packets of our own; nothing where none does.
-pub(super) fn rates(now: &Sample, before: &Sample, seconds: f64) -> String {
+pub(super) fn rates(now: &Sample, before: &Sample, seconds: f64, view: View) -> String {
     let mut grid = Grid::new([
         ("roce", Left),
         ("rx/s", Right),
@@ -26,7 +26,9 @@ pub(super) fn rates(now: &Sample, before: &Sample, seconds: f64) -> String {
         ("naks/s", Right),
         ("cnps/s", Right),
         ("over/s", Right),
-    ]);
+    ])
+    .on(view)
+    .sparing(&["over/s", "cnps/s", "Gb/s", "naks/s"]);
     for (i, w) in now.workers.iter().enumerate().filter(|(_, w)| is_used(&w.counts)) {
         let since = before.workers.get(i).map_or_else(|| w.counts.clone(), |b| w.counts.since(&b.counts));
         let rate = |counters: &[Counter]| {
@@ -49,7 +51,7 @@ pub(super) fn rates(now: &Sample, before: &Sample, seconds: f64) -> String {
 }
 
 /// Totals of the nodes that carried RoCE packets of our own.
-pub(super) fn totals(last: &Sample) -> String {
+pub(super) fn totals(last: &Sample, view: View) -> String {
     let mut grid = Grid::new([
         ("roce", Left),
         ("received", Right),
@@ -60,7 +62,9 @@ pub(super) fn totals(last: &Sample) -> String {
         ("rnr naks", Right),
         ("cnps", Right),
         ("handed over", Right),
-    ]);
+    ])
+    .on(view)
+    .sparing(&["handed over", "cnps", "rnr naks", "naks"]);
     for (node, counts) in counts_by_node(last).into_iter().filter(|(_, c)| is_used(c)) {
         let total = |counter| grouped(counts.value(counter));
         grid.row([
@@ -96,15 +100,15 @@ mod tests {
 
     #[test]
     fn workers_with_packets_are_shown_and_no_others() {
-        let shown = rates(&sample(2000, 300_000), &sample(1000, 100_000), 1.0);
+        let shown = rates(&sample(2000, 300_000), &sample(1000, 100_000), 1.0, View::PLAIN);
         let line = shown.lines().nth(1).unwrap();
         assert_eq!(
             line.split_whitespace().take(5).collect::<Vec<_>>(),
             ["relay/0", "0", "200k", "2.00", "2.00k"]
         );
         assert_eq!(shown.lines().count(), 2);
-        let total = totals(&sample(2000, 300_000));
+        let total = totals(&sample(2000, 300_000), View::PLAIN);
         assert!(total.lines().nth(1).unwrap().contains("300,000"), "{total}");
-        assert_eq!(rates(&sample(1, 0), &sample(0, 0), 1.0), "");
+        assert_eq!(rates(&sample(1, 0), &sample(0, 0), 1.0, View::PLAIN), "");
     }
 }

@@ -54,7 +54,7 @@ impl PortSample {
     }
 }
 
-/// One queue pair of a relay.
+/// One queue pair.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PathSample {
     /// The node's name.
@@ -67,8 +67,11 @@ pub struct PathSample {
     pub qpn: Option<u32>,
     /// The peer's queue pair.
     pub peer_qpn: Option<u32>,
-    /// The peer, while there is one.
+    /// The peer, while there is one: its own name, and its address.
     pub peer: Option<String>,
+    /// The peer that it is for, whether it is there or not: a memory node as the gateway's file names it, a gateway by the name
+    /// under which it came.
+    pub peer_name: Option<String>,
     /// State in a word.
     pub state: &'static str,
     /// Connections so far.
@@ -97,7 +100,7 @@ pub struct Sample {
     pub workers: Vec<WorkerSample>,
     /// Ports, in the order of the file.
     pub ports: Vec<PortSample>,
-    /// Queue pairs of relays.
+    /// Queue pairs.
     pub paths: Vec<PathSample>,
     /// Pools.
     pub pools: Vec<PoolSample>,

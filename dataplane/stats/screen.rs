@@ -35,6 +35,12 @@ fn rows() -> usize {
     size.ok().map(|size| usize::from(size.ws_row)).filter(|rows| *rows > 0).unwrap_or(usize::MAX)
 }
 
+/// Columns of the terminal; as many as one likes where nobody knows, or where it is too narrow for anything.
+pub(super) fn columns() -> usize {
+    let size = rustix::termios::tcgetwinsize(io::stdout());
+    size.ok().map(|size| usize::from(size.ws_col)).filter(|columns| *columns >= 20).unwrap_or(usize::MAX)
+}
+
 /// Draws a table, which ends in a new line, in place of the last one.
 pub(super) fn draw(table: &str) -> io::Result<()> {
     let mut last = shown();

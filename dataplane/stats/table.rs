@@ -1,6 +1,6 @@
 //! The live table: what runs, at which rate, and what is lost.
 
-use super::grid::{Grid, Side, clip};
+use super::grid::{Grid, Side, View, clip, fold};
 use super::rate::{Rates, gigabits, grouped, seconds, short, three_digits};
 use super::sample::{PathSample, Sample};
 use super::{DropReason, Tally, kv};
@@ -16,29 +16,29 @@ const PEER_MAX: usize = 30;
 /// Longest line of what was ignored.
 const IGNORED_MAX: usize = 70;
 
-/// The table of `now`, with rates since `before`; drops in red if `color`.
-pub(super) fn table(now: &Sample, before: &Sample, color: bool) -> String {
+/// The table of `now`, with rates since `before`.
+pub(super) fn table(now: &Sample, before: &Sample, view: View) -> String {
     let seconds = seconds(now.at_ms, before.at_ms);
     let up = now.at_ms as f64 / 1000.0;
     let mut out = format!("isthmus  up {up:.1} s, rates of the last {seconds:.1} s\n\n");
     let blocks = [
-        workers(now, before, seconds),
-        kv::gateways(now, before, seconds, color),
-        kv::memory_nodes(now, before, seconds),
-        super::roce::rates(now, before, seconds),
-        paths(now),
-        ports(now, before, seconds),
-        drops(now, before, seconds, color),
+        workers(now, before, seconds, view),
+        kv::gateways(now, before, seconds, view),
+        kv::memory_nodes(now, before, seconds, view),
+        super::roce::rates(now, before, seconds, view),
+        paths(now, view),
+        ports(now, before, seconds, view),
+        drops(now, before, seconds, view),
     ];
     for block in blocks.iter().filter(|b| !b.is_empty()) {
         out.push_str(block);
         out.push('\n');
     }
-    out.push_str(&last_lines(now));
+    out.push_str(&fold(&last_lines(now), view.columns));
     out
 }
 
-fn workers(now: &Sample, before: &Sample, seconds: f64) -> String {
+fn workers(now: &Sample, before: &Sample, seconds: f64, view: View) -> String {
     let mut grid = Grid::new([
         ("worker", Left),
         ("service", Left),
@@ -51,6 +51,8 @@ fn workers(now: &Sample, before: &Sample, seconds: f64) -> String {
         ("busy %", Right),
         ("cyc/frame", Right),
     ])
+    .on(view)
+    .sparing(&["lcore", "cyc/frame", "Gb/s", "service"])
     .without(|column| match column {
         "sent/s" | "recv/s" => now.workers.iter().all(|w| w.service != "relay"),
         // A gateway's cycles are told by request.
@@ -58,7 +60,7 @@ fn workers(now: &Sample, before: &Sample, seconds: f64) -> String {
         _ => false,
     });
     for (i, w) in now.workers.iter().enumerate() {
-        let r = Rates::between(&w.counts, before.workers.get(i).map(|w| &w.counts), seconds);
+        let r = Rates::between(&w.counts, before.workers.get(i).map(|w| &w.counts), seconds, now.tsc_hz);
         let relay = |rate| if w.service == "relay" { short(rate) } else { "-".into() };
         let or_dash = |value: Option<f64>, text: fn(f64) -> String| value.map_or("-".into(), text);
         // A memory node has no port of its own.
@@ -100,12 +102,12 @@ fn last_lines(now: &Sample) -> String {
     lines.iter().filter(|line| !line.is_empty()).map(|line| format!("{line}\n")).collect()
 }
 
-fn paths(now: &Sample) -> String {
+fn paths(now: &Sample, view: View) -> String {
     if are_kv_and_up(now) {
         return String::new();
     }
     if now.paths.len() > PATHS_SHOWN {
-        return paths_by_state(now);
+        return paths_by_state(now, view);
     }
     let mut grid = Grid::new([
         ("path", Left),
@@ -114,7 +116,9 @@ fn paths(now: &Sample) -> String {
         ("peer qp", Right),
         ("connections", Right),
         ("peer", Left),
-    ]);
+    ])
+    .on(view)
+    .sparing(&["connections", "peer qp", "qp"]);
     let number = |qpn: Option<u32>| qpn.map_or("-".into(), |n| format!("{n:#x}"));
     for p in &now.paths {
         grid.row([
@@ -130,22 +134,23 @@ fn paths(now: &Sample) -> String {
 }
 
 fn peer(path: &PathSample) -> String {
-    path.peer.as_deref().map_or("-".into(), |p| clip(p, PEER_MAX))
+    // One that is not there is called as the configuration does.
+    path.peer.as_deref().or(path.peer_name.as_deref()).map_or("-".into(), |p| clip(p, PEER_MAX))
 }
 
-fn paths_by_state(now: &Sample) -> String {
+fn paths_by_state(now: &Sample, view: View) -> String {
     let mut groups = BTreeMap::new();
     for p in &now.paths {
         *groups.entry((clip(&p.node, NAME_MAX), p.state, peer(p))).or_insert(0u64) += 1;
     }
-    let mut grid = Grid::new([("node", Left), ("paths", Right), ("state", Left), ("peer", Left)]);
+    let mut grid = Grid::new([("node", Left), ("paths", Right), ("state", Left), ("peer", Left)]).on(view);
     for ((node, state, peer), n) in groups {
         grid.row([node, n.to_string(), state.into(), peer]);
     }
     grid.text()
 }
 
-fn ports(now: &Sample, before: &Sample, seconds: f64) -> String {
+fn ports(now: &Sample, before: &Sample, seconds: f64, view: View) -> String {
     let mut grid = Grid::new([
         ("port", Left),
         ("link", Left),
@@ -156,7 +161,9 @@ fn ports(now: &Sample, before: &Sample, seconds: f64) -> String {
         ("missed", Right),
         ("no mbuf", Right),
         ("errors", Right),
-    ]);
+    ])
+    .on(view)
+    .sparing(&["rx Gb/s", "tx Gb/s", "no mbuf"]);
     for (i, p) in now.ports.iter().enumerate() {
         let earlier = before.ports.get(i).cloned().unwrap_or_default();
         let per_second = |now: u64, before: u64| short(now.saturating_sub(before) as f64 / seconds);
@@ -179,10 +186,10 @@ fn ports(now: &Sample, before: &Sample, seconds: f64) -> String {
 }
 
 /// What was lost.
-fn drops(now: &Sample, before: &Sample, seconds: f64, color: bool) -> String {
+fn drops(now: &Sample, before: &Sample, seconds: f64, view: View) -> String {
     let earlier = counts_by_node(before);
     let columns = [("drops at", Left), ("reason", Left), ("per second", Right), ("total", Right)];
-    let mut grid = Grid::new(columns).color(color);
+    let mut grid = Grid::new(columns).on(view);
     for (node, tally) in counts_by_node(now) {
         for (reason, total) in tally.drops().filter(|(reason, _)| reason.is_loss()) {
             let before = earlier.iter().find(|e| e.0 == node).map_or(0, |e| e.1.dropped(reason));

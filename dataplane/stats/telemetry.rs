@@ -86,7 +86,7 @@ fn workers(now: &Sample, before: &Sample, wanted: &str) -> Value {
     let seconds = seconds(now.at_ms, before.at_ms);
     let summary = |(i, w): (usize, &WorkerSample)| {
         let earlier = before.workers.get(i).map(|w| &w.counts);
-        let rates = rates(&Rates::between(&w.counts, earlier, seconds));
+        let rates = rates(&Rates::between(&w.counts, earlier, seconds, now.tsc_hz));
         let since = earlier.map_or_else(|| w.counts.clone(), |e| w.counts.since(e));
         let mut fields = vec![
             ("lcore", u64::from(w.lcore).into()),

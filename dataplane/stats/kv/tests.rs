@@ -63,6 +63,7 @@ fn sample(at_ms: u64, n: u64) -> Sample {
         qpn: Some(0x11),
         peer_qpn: Some(0x2a),
         peer: Some("memory at 127.0.0.1".into()),
+        peer_name: Some("127.0.0.1:7474".into()),
         state: "up",
         connections: 1,
     };
@@ -80,8 +81,8 @@ const TABLE: &str = "\
 isthmus  up 3.0 s, rates of the last 2.0 s
 
 worker     service  lcore  rx/s  tx/s  Gb/s  busy %
-gateway/0  kv           1  100k  100k  0.00    94.4
-memory/0   memory       1     -     -     -    16.7
+gateway/0  kv           1  100k  100k  0.00     8.5
+memory/0   memory       1     -     -     -     1.5
 
 gateway  nodes up  gets/s  hit %  sets/s  reads/get  by send/s  races/s  errors/s  cyc/req
 gateway    1 of 1   50.0k   90.0   50.0k       1.03          0        0         0    1.70k
@@ -131,21 +132,58 @@ pools: full
 
 #[test]
 fn the_table_is_as_expected_and_fits_a_small_terminal() {
-    let text = table(&sample(3000, 150), &sample(1000, 50), false);
+    let text = table(&sample(3000, 150), &sample(1000, 50), View::PLAIN);
     assert_eq!(text, TABLE, "\n{text}");
     assert!(text.lines().count() < 24 && text.lines().all(|l| l.chars().count() <= 100));
 }
 
-#[test]
-fn the_table_of_large_numbers_keeps_to_a_hundred_columns() {
+/// Names and numbers as large as they get.
+fn large() -> Sample {
     let mut now = sample(1000, 99_888_777);
     for w in &mut now.workers {
         w.node = format!("{}-with-a-long-name", w.node);
         for c in [Counter::KvSendGets, Counter::KvRaces, Counter::KvServerErrors, Counter::KvStalled] {
             w.counts.add(c, 99_888_777_666);
         }
+        w.counts.drop(DropReason::FabricMalformed, 99_888_777_666);
     }
-    for line in table(&now, &Sample::default(), false).lines() {
+    now.paths[0].state = "down";
+    now
+}
+
+#[test]
+fn nothing_wraps_on_a_small_terminal_and_what_matters_stays() {
+    for (columns, is_all) in [(80, false), (100, true)] {
+        for now in [sample(1000, 150), large()] {
+            let view = View { color: false, columns };
+            let unclean =
+                ["a reason that takes more than a line of a small terminal, as reasons may".repeat(2)];
+            for text in [table(&now, &Sample::default(), view), final_report(&now, &unclean, view)] {
+                for line in text.lines() {
+                    assert!(line.chars().count() <= columns, "{columns}: {line}");
+                }
+                assert!(text.contains(" errors"), "{text}");
+            }
+        }
+        let text = table(&large(), &Sample::default(), View { color: false, columns });
+        assert_eq!(text.contains("cyc/req"), is_all, "{text}");
+    }
+}
+
+#[test]
+fn a_memory_node_that_is_not_there_is_named_as_in_the_file() {
+    let mut now = sample(1000, 1);
+    (now.paths[0].state, now.paths[0].peer) = ("down", None);
+    let text = table(&now, &Sample::default(), View::PLAIN);
+    let line = text.lines().find(|l| l.starts_with("gateway/0.0")).unwrap();
+    assert!(line.contains("down") && line.ends_with("127.0.0.1:7474"), "{line}");
+    assert_eq!(json::path(&now.paths[0])["peer_name"], "127.0.0.1:7474");
+}
+
+#[test]
+fn the_table_of_large_numbers_keeps_to_a_hundred_columns() {
+    let now = large();
+    for line in table(&now, &Sample::default(), View::PLAIN).lines() {
         assert!(line.chars().count() <= 100, "{line}");
     }
 }
@@ -154,7 +192,7 @@ fn the_table_of_large_numbers_keeps_to_a_hundred_columns() {
 fn a_gateway_without_all_its_memory_nodes_is_red_and_what_is_ignored_is_not() {
     let mut now = sample(1000, 1);
     let painted = |now: &Sample| {
-        let text = table(now, &Sample::default(), true);
+        let text = table(now, &Sample::default(), View { color: true, ..View::PLAIN });
         text.lines().filter(|l| l.starts_with("\x1b[31m")).map(str::to_owned).collect::<Vec<_>>()
     };
     assert_eq!(painted(&now), [""; 0]);
@@ -165,25 +203,25 @@ fn a_gateway_without_all_its_memory_nodes_is_red_and_what_is_ignored_is_not() {
 #[test]
 fn a_quiet_service_shows_no_ratios_and_a_path_that_is_down_is_listed() {
     let (mut now, before) = (sample(2000, 50), sample(1000, 50));
-    let text = gateways(&now, &before, 1.0, false);
+    let text = gateways(&now, &before, 1.0, View::PLAIN);
     let cells: Vec<&str> = text.lines().nth(1).unwrap().split_whitespace().collect();
     assert_eq!(cells, ["gateway", "1", "of", "1", "0", "-", "0", "-", "0", "0", "0", "-"]);
-    assert!(!table(&now, &before, false).contains("peer qp"));
+    assert!(!table(&now, &before, View::PLAIN).contains("peer qp"));
     assert_eq!([0, 1, 52_428, 52_429, 1 << 20].map(mebibytes), ["0", "<0.1", "<0.1", "0.1", "1.0"]);
     now.paths[3].state = "down";
-    assert!(table(&now, &before, false).contains("peer qp"));
+    assert!(table(&now, &before, View::PLAIN).contains("peer qp"));
 }
 
 #[test]
 fn the_final_report_is_as_expected() {
     let mut last = sample(12_340, 150);
     last.pools[0].available = 584;
-    let text = final_report(&last, &[], false);
+    let text = final_report(&last, &[], View::PLAIN);
     assert_eq!(text, REPORT, "\n{text}");
     last.workers[0].counts.add(Counter::KvRequests, 3);
-    assert!(final_report(&last, &[], false).contains("15,000 without a reply: 3 unaccounted for\n"));
+    assert!(final_report(&last, &[], View::PLAIN).contains("15,000 without a reply: 3 unaccounted for\n"));
     last.workers[0].counts.add(Counter::KvReplies, 4);
-    assert!(final_report(&last, &[], false).contains("15,000 without a reply: 1 too many\n"));
+    assert!(final_report(&last, &[], View::PLAIN).contains("15,000 without a reply: 1 too many\n"));
 }
 
 #[test]

@@ -1,4 +1,7 @@
 use super::*;
+
+/// Columns of a terminal that is wide.
+const WIDE: usize = 200;
 use crate::stats::sample::{PathSample, PoolSample, PortSample, WorkerSample};
 use crate::stats::{Counter, DropReason, Tally};
 
@@ -22,8 +25,8 @@ fn sample(at_ms: u64, n: u64) -> Sample {
             (Counter::RxFrames, n),
             (Counter::RxBytes, n * 1000),
             (Counter::FramesSent, n - dropped),
-            (Counter::BusyCycles, n * 250),
-            (Counter::IdleCycles, n * 750),
+            (Counter::BusyCycles, n * 50),
+            (Counter::IdleCycles, n * 150),
         ],
         &[(DropReason::NoCredit, dropped)],
     );
@@ -37,6 +40,7 @@ fn sample(at_ms: u64, n: u64) -> Sample {
         qpn: Some(0x11),
         peer_qpn: up.then_some(0x2a),
         peer: up.then(|| "west at 192.0.2.2:4791".into()),
+        peer_name: None,
         state: if up { "up" } else { "init" },
         connections: u64::from(up),
     };
@@ -68,8 +72,8 @@ const TABLE: &str = "\
 isthmus  up 3.0 s, rates of the last 2.0 s
 
 worker         service lcore  rx/s  tx/s sent/s recv/s Gb/s busy % cyc/frame
-east/0         relay       1 12.0M     0  11.9M      0 96.0   25.0       250
-generator-o~/0 source      2     0 12.0M      -      - 0.00  100.0        90
+east/0         relay       1 12.0M     0  11.9M      0 96.0   30.0        50
+generator-o~/0 source      2     0 12.0M      -      - 0.00   54.0        90
 end/0          sink        3 11.9M     0      -      - 0.00      -         0
 
 path      state    qp  peer qp  connections  peer
@@ -107,7 +111,7 @@ pools: all 2 are full
 #[test]
 fn table_is_as_expected() {
     let (before, now) = (sample(1000, 1000), sample(3000, 25_000));
-    let text = shown(Style::Blocks, &now, &before);
+    let text = shown(Style::Blocks, &now, &before, WIDE);
     assert_eq!(text, TABLE, "\n{text}");
     assert!(text.lines().all(|l| l.chars().count() <= 80));
 }
@@ -120,7 +124,7 @@ fn table_of_large_numbers_keeps_to_eighty_columns() {
         .for_each(|w| (w.node, w.lcore, w.worker) = ("a-node-with-a-long-name".into(), 127, 15));
     now.ports[0].name = "a-port-with-a-long-name".into();
     now.ports[0].rx_missed = u64::MAX;
-    let text = shown(Style::Blocks, &now, &Sample::default());
+    let text = shown(Style::Blocks, &now, &Sample::default(), WIDE);
     for line in text.lines() {
         assert!(line.chars().count() <= 80, "{line}");
     }
@@ -129,12 +133,13 @@ fn table_of_large_numbers_keeps_to_eighty_columns() {
 #[test]
 fn drops_are_red_on_a_terminal_where_wanted() {
     let now = sample(1000, 1);
-    let [red, plain] = [true, false].map(|color| shown(Style::Screen { color }, &now, &Sample::default()));
+    let [red, plain] =
+        [true, false].map(|color| shown(Style::Screen { color }, &now, &Sample::default(), WIDE));
     assert!(!plain.contains('\x1b') && plain.ends_with('\n'), "moving the cursor is the screen's business");
     let painted: Vec<&str> = red.lines().filter(|l| l.contains("\x1b[31m")).collect();
     assert!(matches!(painted[..], [line] if line.contains("no_credit")), "{painted:?}");
     assert_eq!(red.replace("\x1b[31m", "").replace("\x1b[0m", ""), plain);
-    assert!(!shown(Style::Blocks, &now, &Sample::default()).contains('\x1b'));
+    assert!(!shown(Style::Blocks, &now, &Sample::default(), WIDE).contains('\x1b'));
 }
 
 #[test]
@@ -156,7 +161,7 @@ fn style_follows_the_format_and_the_terminal() {
 fn many_paths_are_counted_by_state() {
     let mut now = sample(1000, 1);
     now.paths = now.paths.iter().cycle().take(64).cloned().collect();
-    let text = shown(Style::Blocks, &now, &Sample::default());
+    let text = shown(Style::Blocks, &now, &Sample::default(), WIDE);
     assert!(text.contains("east     32  up     west at 192.0.2.2:4791\n"), "{text}");
     assert!(text.contains("east     32  init   -\n"), "{text}");
 }
@@ -165,7 +170,7 @@ fn many_paths_are_counted_by_state() {
 fn final_report_is_as_expected() {
     let mut last = sample(12_340, 25_000);
     last.pools[0].available = 8191;
-    let text = concluded(Style::Blocks, &last, &[]);
+    let text = concluded(Style::Blocks, &last, &[], WIDE);
     assert_eq!(text, REPORT, "\n{text}");
 }
 
@@ -176,7 +181,7 @@ fn final_report_names_what_does_not_hold() {
     last.workers[0].counts.drop(DropReason::LostInTransit, 5);
     last.workers[2].counts.add(Counter::Missing, 3);
     last.workers[2].counts.add(Counter::Corrupt, 1);
-    let text = concluded(Style::Blocks, &last, &["a queue pair could not be emptied".into()]);
+    let text = concluded(Style::Blocks, &last, &["a queue pair could not be emptied".into()], WIDE);
     for line in [
         "balance of east: 1,000 from port + 7 from peer = 990 sent + 10 dropped: 7 unaccounted for",
         "sink end: 990 verified, BAD: 3 missing, 1 corrupt",
@@ -186,14 +191,14 @@ fn final_report_names_what_does_not_hold() {
         assert!(text.lines().any(|l| l == line), "no line '{line}' in\n{text}");
     }
     last.workers[0].counts.add(Counter::TxFrames, 8);
-    assert!(concluded(Style::Blocks, &last, &[]).contains(": 1 too many\n"));
+    assert!(concluded(Style::Blocks, &last, &[], WIDE).contains(": 1 too many\n"));
 }
 
 #[test]
 fn sinks_that_saw_little_say_so() {
     let verdict = |counts| {
         let last = Sample { workers: vec![worker("end", 1, "sink", counts)], ..Sample::default() };
-        concluded(Style::Blocks, &last, &[])
+        concluded(Style::Blocks, &last, &[], WIDE)
     };
     assert!(verdict(Tally::default()).contains("sink end: saw no frame\n"));
     let unverified = counts(&[(Counter::RxFrames, 9)], &[]);
@@ -203,7 +208,7 @@ fn sinks_that_saw_little_say_so() {
 #[test]
 fn json_is_one_line_with_the_names_others_rely_on() {
     let (before, now) = (sample(1000, 1000), sample(3000, 25_000));
-    let text = shown(Style::Json, &now, &before);
+    let text = shown(Style::Json, &now, &before, WIDE);
     assert_eq!(text.matches('\n').count(), 1);
     let value: serde_json::Value = serde_json::from_str(&text).expect("JSON");
     let at = |pointer: &str| value.pointer(pointer).unwrap_or_else(|| panic!("no {pointer}")).clone();
@@ -213,7 +218,7 @@ fn json_is_one_line_with_the_names_others_rely_on() {
     assert_eq!(at("/workers/0/counts/tx_frames"), 0);
     assert_eq!(at("/workers/0/drops"), serde_json::json!({ "no_credit": 250_000 }));
     assert_eq!(at("/workers/0/rates/rx_frames"), 12_000_000.0);
-    assert_eq!(at("/workers/0/rates/busy_percent"), 25.0);
+    assert_eq!(at("/workers/0/rates/busy_percent"), 30.0);
     assert_eq!(at("/workers/2/rates/busy_percent"), serde_json::Value::Null);
     assert_eq!(at("/ports/0/rx_packets"), 25_000_000);
     assert_eq!(at("/ports/0/tx_packets"), 0);
@@ -228,7 +233,7 @@ fn json_is_one_line_with_the_names_others_rely_on() {
 
 #[test]
 fn the_last_json_line_says_that_it_is_the_last() {
-    let text = concluded(Style::Json, &sample(2000, 1000), &["a \"reason\"".into()]);
+    let text = concluded(Style::Json, &sample(2000, 1000), &["a \"reason\"".into()], WIDE);
     let value: serde_json::Value = serde_json::from_str(&text).expect("JSON");
     assert_eq!(value["final"], true);
     assert_eq!(value["unclean"], serde_json::json!(["a \"reason\""]));
