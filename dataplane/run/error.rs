@@ -13,12 +13,14 @@ pub enum RunError {
     #[error(transparent)]
     Eal(#[from] EalError),
     /// Devices are missing that were asked for.
-    #[error("{names} could not be made{said}: mend what DPDK names, or leave the device out")]
+    #[error("{names} could not be made{said}: {remedy}")]
     Devices {
         /// Their names.
         names: String,
         /// What DPDK said.
         said: String,
+        /// What to do.
+        remedy: &'static str,
     },
     /// The interface of a tap port belongs to somebody else.
     #[error(
@@ -40,6 +42,16 @@ pub enum RunError {
         name: String,
         /// Why.
         source: PortError,
+    },
+    /// Nobody is at the other end of a memif port's socket.
+    #[error(
+        "port {port}: nobody serves the socket {socket}: start the process with the port that has role=server first, then this one again"
+    )]
+    MemifServer {
+        /// Its name in the file.
+        port: String,
+        /// The socket.
+        socket: String,
     },
     /// The RDMA side of a node could not be set up.
     #[error("node {node}: {why}")]

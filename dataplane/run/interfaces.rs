@@ -30,6 +30,36 @@ pub(super) fn check_taps(plan: &Plan) -> Result<(), RunError> {
     Ok(())
 }
 
+/// Bits of capabilities(7).
+const NET_ADMIN: u32 = 12;
+const NET_RAW: u32 = 13;
+
+/// What to do where these devices could not be made.
+pub(super) fn remedy<'d>(devices: impl Iterator<Item = &'d str>) -> &'static str {
+    let held = std::fs::read_to_string("/proc/self/status").ok().as_deref().and_then(capabilities);
+    remedy_with(devices, held.unwrap_or(u64::MAX))
+}
+
+fn remedy_with<'d>(mut devices: impl Iterator<Item = &'d str>, held: u64) -> &'static str {
+    let lacks = |bit: u32| held & (1 << bit) == 0;
+    let known = devices.find_map(|device| match device {
+        _ if device.starts_with("net_tap") && lacks(NET_ADMIN) => Some(
+            "making an interface takes root or CAP_NET_ADMIN: run it as root, or give the program the capability (setcap cap_net_admin+ep)",
+        ),
+        _ if device.starts_with("net_af_packet") && lacks(NET_RAW) => Some(
+            "a packet socket takes root or CAP_NET_RAW: run it as root, or give the program the capability (setcap cap_net_raw+ep)",
+        ),
+        _ => None,
+    });
+    known.unwrap_or("mend what DPDK names, or leave the device out")
+}
+
+/// Those in force, as `/proc/self/status` has them.
+fn capabilities(status: &str) -> Option<u64> {
+    let text = status.lines().find_map(|line| line.strip_prefix("CapEff:"))?;
+    u64::from_str_radix(text.trim(), 16).ok()
+}
+
 /// The interface of a tap port, where it has a name of its own.
 fn interface(source: &PortSource) -> Option<&str> {
     named(source, "net_tap")
@@ -104,6 +134,18 @@ fn may_wait(tun_flags: Option<&str>) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn who_may_not_make_an_interface_is_told_what_it_takes() {
+        let held = |status| capabilities(status).unwrap();
+        let nothing = held("Name:\tx\nCapPrm:\tffffffffffffffff\nCapEff:\t0000000000000000\n");
+        let network = held("CapEff:\t0000000000003000\n");
+        let tap = ["net_pcap0,x", "net_tap0,iface=isthmus0"];
+        assert!(remedy_with(tap.into_iter(), nothing).contains("CAP_NET_ADMIN"));
+        assert!(remedy_with(["net_af_packet0"].into_iter(), nothing).contains("CAP_NET_RAW"));
+        assert!(remedy_with(tap.into_iter(), network).contains("what DPDK names"));
+        assert_eq!(capabilities("Name:\tx\n"), None);
+    }
 
     #[test]
     fn an_interface_that_works_is_taken() {

@@ -104,14 +104,13 @@ fn devices_are_there(file: &ConfigFile, hardware: &Hardware, eal: &Eal) -> Resul
             && !name.starts_with("net_ring")
             && hardware.ports.iter().all(|port| port.device != name)
     };
-    let missing: Vec<String> = asked
-        .filter(|(device, _)| is_missing(device))
-        .map(|(device, key)| format!("{key}: \"{device}\""))
-        .collect();
+    let missing: Vec<_> = asked.filter(|(device, _)| is_missing(device)).collect();
     if missing.is_empty() {
         return Ok(());
     }
-    Err(RunError::Devices { names: missing.join(" and "), said: eal.start_problems().to_string() })
+    let remedy = interfaces::remedy(missing.iter().map(|(device, _)| device.as_str()));
+    let names: Vec<String> = missing.iter().map(|(device, key)| format!("{key}: \"{device}\"")).collect();
+    Err(RunError::Devices { names: names.join(" and "), said: eal.start_problems().to_string(), remedy })
 }
 
 /// The program's name and the plan's EAL options; and a file prefix of this process's own where none is given and EAL

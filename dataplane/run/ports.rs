@@ -59,7 +59,10 @@ pub(super) fn start_ports(eal: &Eal, plan: &Plan, pools: &[Mempool]) -> Result<V
         };
         let config = port_config(planned, plan, &pools[planned.pool]);
         let (mut port, rx, tx) = Port::configure(eal, &id, &config).map_err(failed)?;
-        port.start().map_err(failed)?;
+        port.start().map_err(|source| match unserved(&planned.source, &source.to_string()) {
+            Some(socket) => RunError::MemifServer { port: planned.name.clone(), socket },
+            None => failed(source),
+        })?;
         for note in port.notes() {
             // The ends of a link are known to offer little, and that is no fault of anybody's.
             if matches!(planned.source, PortSource::LinkEnd { .. }) {
@@ -72,6 +75,16 @@ pub(super) fn start_ports(eal: &Eal, plan: &Plan, pools: &[Mempool]) -> Result<V
         running.push(RunningPort { port, rx, tx });
     }
     Ok(running)
+}
+
+/// The socket of a memif client that found no server at it.
+fn unserved(source: &PortSource, error: &str) -> Option<String> {
+    let PortSource::Vdev { driver, args, .. } = source else { return None };
+    if driver != "net_memif" || !error.contains("Failed to connect socket") {
+        return None;
+    }
+    let named = args.split(',').find_map(|arg| arg.strip_prefix("socket="));
+    Some(named.unwrap_or("/run/memif.sock").to_owned())
 }
 
 fn make_links(eal: &Eal, plan: &Plan) -> Result<Vec<[PortId; 2]>, RunError> {
@@ -105,5 +118,25 @@ fn port_config(planned: &PlanPort, plan: &Plan, pool: &Mempool) -> PortConfig {
         tx_checksum: demand(planned.checksum_offload),
         rx_interrupt: if plan.poll == PollPolicy::Busy { Demand::Off } else { Demand::Prefer },
         pools: vec![pool.clone()],
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_memif_client_without_its_server_names_the_socket() {
+        let said = "port net_memif0: could not start: Operation not permitted (DPDK said: \"memif_connect_client(): Failed to connect socket: x.\")";
+        let end = |driver: &str, args: &str| PortSource::Vdev {
+            device: format!("{driver}0"),
+            args: args.into(),
+            driver: driver.into(),
+        };
+        let client = end("net_memif", "role=client,socket=isthmus-kv-soft,bsize=8192");
+        assert_eq!(unserved(&client, said).as_deref(), Some("isthmus-kv-soft"));
+        assert_eq!(unserved(&end("net_memif", "role=client"), said).as_deref(), Some("/run/memif.sock"));
+        assert_eq!(unserved(&client, "port net_memif0: could not start: No such device"), None);
+        assert_eq!(unserved(&end("net_tap", ""), said), None);
     }
 }
