@@ -163,6 +163,11 @@ impl Kv {
                 return complain(FAILED, &error);
             }
         }
+        // A gateway reads its list of memory nodes anew by it, and who sends it by the program's name means the gateway.
+        let passed_over = Arc::new(AtomicBool::new(false));
+        if let Err(error) = signal_hook::flag::register(signal_hook::consts::SIGHUP, passed_over) {
+            return complain(FAILED, &error);
+        }
         match drive(&settings, &stop, &|stage| self.tell(stage)) {
             Ok(driven) => self.report(&Report::of_driven(&settings, driven), plot),
             Err(
@@ -217,9 +222,10 @@ impl Kv {
     /// What it is doing, for people who wait.
     fn tell(&self, stage: Stage) {
         let mut err = io::stderr().lock();
-        if err.is_terminal() {
+        // It takes as long as it takes, so that it is told wherever standard error goes.
+        if stage == Stage::Preload || err.is_terminal() {
             let what = match stage {
-                Stage::Preload => format!("writing {} keys", self.keys.0),
+                Stage::Preload => format!("storing {} keys first", self.keys.0),
                 Stage::WarmUp => format!("warming up for {:?}", self.warm_up.0),
                 Stage::Measure => format!("measuring for {:?}", self.time.0),
             };
