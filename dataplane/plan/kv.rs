@@ -11,7 +11,7 @@ use super::ledger::{Ledger, counted, service_at};
 use super::nodes::DraftNode;
 use super::ports::Draft;
 use super::{PlanNode, PlanPeer, PlanService, access, fabric};
-use crate::config::{Config, InterfaceAddress, KvKeys, MemoryKeys};
+use crate::config::{Config, InterfaceAddress, KeyPath, KvKeys, MemoryKeys};
 use crate::control::KV_LANES;
 use crate::front::REQUEST_LINE_BYTES;
 use crate::service::kv::engine::{MOST_JOBS, REQUEST_JOBS};
@@ -289,6 +289,7 @@ pub(super) fn memory(config: &Config, index: usize, node: &DraftNode, ledger: &m
         let (what, remedy) = text.rsplit_once(": ").unwrap_or((&text, "use another size"));
         ledger.refuse_value(at("arena_bytes"), arena_bytes, what, remedy);
     }
+    warn_of_few_segments(arena_bytes, partitions, at("arena_bytes"), ledger);
     let most = MOST_GATEWAYS as u32;
     let seats = ledger.number(at("seats"), keys.seats, 8, 1..=most, "gateways");
     let each = ledger.number(at("gateway_workers_max"), keys.gateway_workers_max, 8, 1..=most, "workers");
@@ -314,6 +315,31 @@ pub(super) fn memory(config: &Config, index: usize, node: &DraftNode, ledger: &m
         value_bytes_max: value_room(message_bytes),
         staging: staging(&keys, (index, &node.name), (seats, each, partitions), message_bytes, ledger),
     }
+}
+
+/// Fewest segments of a partition without a warning: a segment takes items of one size class, and there are up to eight classes
+/// from a power of two to the next. So values that differ by a factor of up to four fit side by side.
+const SEGMENTS: u32 = 16;
+
+/// An arena of a few segments a partition holds a few sizes of items, and gives up a large part of what it holds for another one.
+fn warn_of_few_segments(bytes: u64, partitions: u32, at: Vec<KeyPath>, ledger: &mut Ledger) {
+    let Ok(geometry) = Geometry::new(bytes, partitions) else { return };
+    if geometry.segments() >= SEGMENTS {
+        return;
+    }
+    let what = format!(
+        "{bytes} bytes are {} of about 1 MiB for each of {}; a segment holds items of about one size, so values of different sizes hardly fit side by side",
+        counted(geometry.segments(), "segment"),
+        counted(partitions, "partition")
+    );
+    let remedy = format!("set {} or more, or use fewer workers", enough_bytes(partitions));
+    ledger.warn(at, what, remedy);
+}
+
+/// Whole MiB that give each partition [`SEGMENTS`].
+fn enough_bytes(partitions: u32) -> u64 {
+    let is_enough = |mib: &u64| Geometry::new(mib << 20, partitions).is_ok_and(|g| g.segments() >= SEGMENTS);
+    (1..=u64::from(partitions * SEGMENTS) * 2).find(is_enough).unwrap_or_default() << 20
 }
 
 /// A region for each seat, with slots of a message each between any two workers.

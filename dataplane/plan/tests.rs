@@ -337,3 +337,25 @@ fn the_largest_item_is_read_whole() {
         assert!(u32::from(pool.data_room) - HEADROOM_BYTES >= item, "{bytes}: {item} {pool:?}");
     }
 }
+
+#[test]
+fn an_arena_of_few_segments_is_warned_of_with_a_size_that_will_do() {
+    let plan = |bytes: u64, workers| {
+        let text = include_str!("../../conf/kv-soft.toml")
+            .replace("# arena_bytes = 268435456", &format!("arena_bytes = {bytes}"))
+            .replace("\nservice = ", &format!("\nworkers = {workers}\nservice = "))
+            .replace("node_workers_max = 1", &format!("node_workers_max = {workers}"))
+            .replace("gateway_workers_max = 2", "gateway_workers_max = 4");
+        ConfigFile::parse("x.toml", &text).plan(None).unwrap()
+    };
+    let warning = |bytes, workers| {
+        let said = |p: &crate::config::Problem| format!("{:?}: {}: {}", p.at, p.what, p.remedy);
+        plan(bytes, workers).warnings.first().map(said)
+    };
+    for (workers, few, enough) in [(1, 4 << 20, 18 << 20), (3, 32 << 20, 52 << 20)] {
+        let said = warning(few, workers).unwrap();
+        assert!(said.contains("arena_bytes") && said.contains(&format!("set {enough} or more")), "{said}");
+        assert_eq!(warning(enough, workers), None);
+        assert!(warning(enough - (1 << 20), workers).is_some());
+    }
+}
