@@ -407,3 +407,15 @@ fn paths_are_numbered_through_all_peers_of_a_worker() {
         }
     }
 }
+
+#[test]
+fn a_memory_node_that_has_never_been_there_is_shown_by_its_name() {
+    let hub = Net::new();
+    let front = device(&hub, 2);
+    let nobody = SocketAddr::from((Ipv4Addr::LOCALHOST, 1));
+    let mut gateway = gateway(&front.0, "g", 2, &[nobody, nobody], 4, 1);
+    gateway.control.name_links(&["one:7474".to_owned()]);
+    let shown: Vec<_> =
+        gateway.control.shown().map(|(link, place)| (link.name().unwrap(), place.state())).collect();
+    assert_eq!(shown, [("one:7474", "down")], "a link without a node is nobody's");
+}
