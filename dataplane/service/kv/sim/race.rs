@@ -182,6 +182,11 @@ impl Race {
             if let Some((version, unique)) = told {
                 self.known.told((key, version), unique, at_ns);
             }
+            if told.is_none() && self.life.is_short(key) {
+                // Gateways know a node's clock as well as its last message told it: what is past its time for one of them may be
+                // there for another.
+                return;
+            }
             event.kind = Kind::Get(told.map(|(version, _)| version));
             return self.history.push(event);
         }

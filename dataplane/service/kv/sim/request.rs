@@ -20,7 +20,7 @@ pub enum Life {
 
 impl Life {
     /// True if the key's values live for a second.
-    fn is_short(self, key: u32) -> bool {
+    pub(super) fn is_short(self, key: u32) -> bool {
         self == Life::Short && key % 4 == 3
     }
 }
