@@ -14,7 +14,6 @@ use crate::stats::Counter;
 use crate::store::geometry::Geometry;
 use crate::store::seal::Secrets;
 use crate::store::{Writer, write_superblock};
-use rdma_engine::buf::{Buf, Pool};
 use rdma_engine::cm::RegionOffer;
 use rdma_engine::heap::HeapBuf;
 use rdma_engine::loopback::Hub;
@@ -348,22 +347,14 @@ impl Cluster {
 
     /// A client's request.
     pub fn ask(&mut self, gateway: usize, client: u32, text: &[u8]) {
-        let frame = self.frame(gateway, text);
+        let frame = self.gateways[gateway].frame(text);
         self.ask_in(gateway, client, frame, 0..text.len());
     }
 
     /// A client's request that comes in the next turn, behind what is completed then.
     pub fn ask_next(&mut self, gateway: usize, client: u32, text: &[u8]) {
-        let frame = self.frame(gateway, text);
+        let frame = self.gateways[gateway].frame(text);
         self.gateways[gateway].inbox.push_back((client, frame));
-    }
-
-    fn frame(&self, gateway: usize, text: &[u8]) -> HeapBuf {
-        let pools = &self.gateways[gateway].end.pools;
-        let pool = if text.len() <= 2000 { &pools.frames } else { &pools.messages };
-        let mut frame = pool.alloc().unwrap();
-        frame.append(text.len()).unwrap().copy_from_slice(text);
-        frame
     }
 
     /// A client's request where it came in.

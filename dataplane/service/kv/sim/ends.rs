@@ -184,6 +184,15 @@ impl NodeEnd {
 }
 
 impl Gateway {
+    /// A frame with a request.
+    pub(super) fn frame(&self, text: &[u8]) -> HeapBuf {
+        let pools = &self.end.pools;
+        let pool = if text.len() <= 2000 { &pools.frames } else { &pools.messages };
+        let mut frame = pool.alloc().unwrap();
+        frame.append(text.len()).unwrap().copy_from_slice(text);
+        frame
+    }
+
     pub(super) fn turn(&mut self, now: Time, tick: bool) {
         let mut done = Completions::new();
         self.end.transport.poll(now, &mut done);
