@@ -74,6 +74,19 @@ impl<B: Buf, C: Client> Engine<B, C> {
         true
     }
 
+    /// The partition at a node that a key is in, and where it may be there; nowhere while the node takes no operations, which is
+    /// answered at once.
+    #[inline]
+    pub(super) fn aim(&self, node: usize, key: &[u8]) -> (u16, Probe) {
+        let state = &self.nodes[node];
+        let probe = match &state.node {
+            Some(n) if state.is_up => n.geometry.probe(&n.secrets, key),
+            _ => Probe::NOWHERE,
+        };
+        let part = node * usize::from(self.settings.node_workers_max) + probe.partition as usize;
+        (part as u16, probe)
+    }
+
     pub(super) fn limits(&self) -> Limits {
         Limits { value_bytes_max: self.settings.value_bytes_max }
     }
@@ -150,19 +163,14 @@ impl<B: Buf, C: Client> Begin<'_, B, C> {
     fn key(&mut self, key: &[u8], task: Task, fetches: bool) {
         let engine = &mut *self.engine;
         let node = engine.owner_of(key);
-        let part = node * usize::from(engine.settings.node_workers_max);
         // A key of the frame is used where it is.
         let at = (key.as_ptr().addr()).wrapping_sub(self.frame.as_ptr().addr());
         let place = match self.frame.get(at..at.wrapping_add(key.len())) {
             Some(_) if at < self.frame.len() => KeyAt::Frame { at: at as u32, len: key.len() as u8 },
             _ => KeyAt::Encoded,
         };
-        let probe = match &engine.nodes[node].node {
-            Some(n) if engine.nodes[node].is_up => n.geometry.probe(&n.secrets, key),
-            // It is answered at once that the node is down.
-            _ => Probe::NOWHERE,
-        };
-        self.job(place, task, fetches, (part + probe.partition as usize) as u16, probe);
+        let (part, probe) = engine.aim(node, key);
+        self.job(place, task, fetches, part, probe);
     }
 
     fn job(&mut self, key: KeyAt, task: Task, fetches: bool, part: u16, probe: Probe) {

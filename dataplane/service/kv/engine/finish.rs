@@ -40,21 +40,28 @@ impl<B: Buf, C: Client> Engine<B, C> {
         debug_assert_eq!(job.reads_out, 0);
         job.step = Step::Done;
         job.result = result;
-        let (part, request) = (usize::from(job.part), job.request);
+        let request = job.request;
+        self.give_way(at);
+        self.job_over(ctx, request);
+    }
+
+    /// A job reads no more, and others have their turn.
+    #[inline]
+    pub(super) fn give_way(&mut self, at: u32) {
+        let Engine { jobs, parts, order, due, .. } = self;
+        let Some(job) = jobs.value(at) else { return };
         let (lane, writes) = (job.lane, job.writes);
         if let Some(began) = job.began.take() {
-            self.parts[part].lookups.end(began);
+            parts[usize::from(job.part)].lookups.end(began);
         }
         if let Some(lane) = lane {
-            let (jobs, due) = (&mut self.jobs, &mut self.due);
-            self.order.leave(lane, writes, |at| {
+            order.leave(lane, writes, |at| {
                 if let Some(job) = jobs.value(at) {
                     job.take_turn();
                     due.push_back(at);
                 }
             });
         }
-        self.job_over(ctx, request);
     }
 
     /// One of a request's jobs is over; after the last one its command is.

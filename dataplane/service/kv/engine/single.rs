@@ -46,12 +46,7 @@ impl<B: Buf, C: Client> Engine<B, C> {
         let One { key, text } = one;
         let bytes = &frame.first()[key.clone()];
         let node = self.members.owner(&self.owners, bytes);
-        let state = &self.nodes[node];
-        let probe = match &state.node {
-            Some(n) if state.is_up => n.geometry.probe(&n.secrets, bytes),
-            _ => Probe::NOWHERE,
-        };
-        let part = node * usize::from(self.settings.node_workers_max) + probe.partition as usize;
+        let (part, probe) = self.aim(node, bytes);
         let lane = (probe != Probe::NOWHERE).then_some(probe.hash ^ client.flow());
         let request = Request {
             client,
@@ -65,7 +60,7 @@ impl<B: Buf, C: Client> Engine<B, C> {
         };
         let Some(at) = self.requests.insert(request) else { return debug_assert!(false, "no room") };
         let key = KeyAt::Frame { at: key.start as u32, len: key.len() as u8 };
-        let job = Job::new((at, Task::Fetch { claim: false }, true), key, lane, part as u16, probe);
+        let job = Job::new((at, Task::Fetch { claim: false }, true), key, lane, part, probe);
         let (Some(job), Some(request)) = (self.jobs.insert(job), self.requests.value(at)) else {
             return debug_assert!(false, "no room for a job");
         };
@@ -91,9 +86,8 @@ impl<B: Buf, C: Client> Engine<B, C> {
     where
         T: Transport<Buf = B>,
     {
-        let Engine { jobs, requests, parts, order, due, replies, .. } = self;
-        let Some(job) = jobs.value(at) else { return Ok(()) };
-        let Some(request) = requests.get(job.request) else { return Err(buf) };
+        let Some(job) = self.jobs.get(at) else { return Ok(()) };
+        let Some(request) = self.requests.get(job.request) else { return Err(buf) };
         let Some(key) = job.key.of(request.bytes()).filter(|_| request.is_one(at) && !job.is_large) else {
             return Err(buf);
         };
@@ -110,24 +104,13 @@ impl<B: Buf, C: Client> Engine<B, C> {
         if let Some(room) = buf.append(END.len()) {
             room.copy_from_slice(END);
         }
-        let client = request.client;
-        if let Some(began) = job.began.take() {
-            parts[usize::from(job.part)].lookups.end(began);
-        }
-        let (lane, request) = (job.lane, job.request);
-        jobs.discard(at);
-        requests.discard(request);
-        if let Some(lane) = lane {
-            order.leave(lane, false, |at| {
-                if let Some(job) = jobs.value(at) {
-                    job.take_turn();
-                    due.push_back(at);
-                }
-            });
-        }
+        let (client, request) = (request.client, job.request);
+        self.give_way(at);
+        self.jobs.discard(at);
+        self.requests.discard(request);
         ctx.tally.add(Counter::KvGetHits, 1);
         ctx.tally.add(Counter::KvReplies, 1);
-        replies.push_back(Reply { client, body: buf, is_error: false });
+        self.replies.push_back(Reply { client, body: buf, is_error: false });
         Ok(())
     }
 }
