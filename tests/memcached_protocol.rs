@@ -379,6 +379,66 @@ fn the_script_is_answered_by_gateway_and_node_as_memcached_does() {
     }
 }
 
+/// What `stats` of both count alike.
+const COUNTED: [&str; 17] = [
+    "cmd_get",
+    "cmd_set",
+    "cmd_flush",
+    "cmd_touch",
+    "get_hits",
+    "get_misses",
+    "delete_hits",
+    "delete_misses",
+    "incr_hits",
+    "incr_misses",
+    "decr_hits",
+    "decr_misses",
+    "cas_hits",
+    "cas_misses",
+    "cas_badval",
+    "touch_hits",
+    "touch_misses",
+];
+
+/// Commands whose counts are compared, each on its own: an item `a`, a number `n`, and `q`, which is not there.
+const COUNTING: &str = "set a 0 0 1|x; set n 0 0 1|5; add a 0 0 1|1; replace q 0 0 1|1; append q 0 0 1|1; prepend a 0 0 1|2; \
+    get a; gets a; get a q n; get q noreply; cas a 0 0 1 {cas a}|1; cas a 0 0 1 1|1; cas q 0 0 1 1|1; \
+    cas a 0 0 1 1 noreply|1; set a 0 0 1 noreply|1; incr n 1; incr q 1; incr n 1 noreply; decr n 1; decr q 1; set s 0 0 1|x; \
+    incr s 1; decr s 1; touch a 0; touch q 0; touch a 0 noreply; touch q 0 noreply; gat 0 a; gat 0 q; gats 0 a q n; \
+    mg a v; mg q v; mg a; mg q q; mg a T30; mg q T30; mg a v T30; mg a R30 v; mg m1 N30; mg m1 v; mg m2 N30 v; \
+    ma n; ma q; ma n MD D2; ma q MD; ma m3 N0; ma m4 N0 MD; ma s; ma n C1; ma n q; ms a S1|1; ms a 1|1; ms a 1 C1|1; \
+    ms q 1 C1|1; ms a 1 C{cas a}|1; ms a 1 I C1|1; ms a 1 MA|1; ms q 1 MA|1; ms a 1 MA C1|1; ms a 1 ME|1; ms a 1 ME C1|1; ms a 1 q|1; \
+    ms YWI= 1 b|1; mg YWI= v b; ma YWI= b; md YWI= b; md a C1; md q; md q I; md a I T30; mg a v; mg a v; ms a 1 I C2|1; md a; md a; \
+    delete n; delete n; delete q noreply; set a 0 0 1|1; delete a noreply; set a 0 0 1|1; mn; version; verbosity 1; nonsense; \
+    get; incr n x; flush_all 100; flush_all noreply; flush_all";
+
+#[test]
+fn a_gateway_counts_what_memcached_counts() {
+    let Some(mut pair) = Pair::start("counting at a gateway", Whole::new) else { return };
+    for line in COUNTING.split("; ") {
+        let line = line.trim();
+        pair.step(&line.replacen('|', "\\r\\n", 1));
+        let sentinel = Sentinel::new(pair.steps);
+        let theirs = text(&pair.memcached.ask(b"stats\r\n", &sentinel).bytes);
+        pair.ours.cluster.turns(3_000);
+        let ours = text(&pair.ours.ask(b"stats\r\n", &sentinel).bytes);
+        let differing = COUNTED.map(|name| (name, statistic(&theirs, name), statistic(&ours, name)));
+        let differing = differing.into_iter().filter(|(_, theirs, ours)| theirs.is_none() || theirs != ours);
+        pair.differences.extend(
+            differing.map(|(name, theirs, ours)| {
+                format!("{line}: {name} is {theirs:?} at memcached, {ours:?} here")
+            }),
+        );
+        assert!(pair.differences.is_empty(), "{:?}", pair.differences);
+    }
+    pair.finish();
+}
+
+fn statistic(stats: &str, name: &str) -> Option<u64> {
+    let line = stats.lines().find_map(|line| line.strip_prefix(&format!("STAT {name} ")))?;
+    line.trim().parse().ok()
+}
+
 fn play<S: Server>(mut pair: Pair<S>) {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/memcached/script.txt");
     for line in fs::read_to_string(path).unwrap().lines() {

@@ -92,8 +92,34 @@ counters! {
     KvGetHits = "kv_get_hits",
     /// Gateway: of these, not found.
     KvGetMisses = "kv_get_misses",
+    /// Gateway: of the hits, those of operations that change the expiry.
+    KvTouchHits = "kv_touch_hits",
+    /// Gateway: of the misses, those of `gat` and `touch`.
+    KvTouchMisses = "kv_touch_misses",
     /// Gateway: operations that change something.
     KvMutations = "kv_mutations",
+    /// Gateway: of these, those that store a value, whether they did or not.
+    KvSets = "kv_sets",
+    /// Gateway: `cas` that stored.
+    KvCasHits = "kv_cas_hits",
+    /// Gateway: `cas` of what is not there.
+    KvCasMisses = "kv_cas_misses",
+    /// Gateway: `cas` of what has another cas unique.
+    KvCasBadval = "kv_cas_badval",
+    /// Gateway: deletions of what was there.
+    KvDeleteHits = "kv_delete_hits",
+    /// Gateway: deletions of what was not there, or had another cas unique.
+    KvDeleteMisses = "kv_delete_misses",
+    /// Gateway: numbers that something was added to.
+    KvIncrHits = "kv_incr_hits",
+    /// Gateway: numbers to be added to that were not there.
+    KvIncrMisses = "kv_incr_misses",
+    /// Gateway: numbers that something was subtracted from.
+    KvDecrHits = "kv_decr_hits",
+    /// Gateway: numbers to be subtracted from that were not there.
+    KvDecrMisses = "kv_decr_misses",
+    /// Gateway: `flush_all`.
+    KvFlushes = "kv_flushes",
     /// Gateway: reads that began at a remembered place.
     KvLocated = "kv_located",
     /// Gateway: RDMA READs of items.

@@ -5,6 +5,7 @@ use super::job::{Job, KeyAt, Task};
 use super::reply::{say, say_error, text};
 use super::request::{Answer, Client, Roll, StoreAt, Style};
 use super::slab::NONE;
+use super::verb::Verb;
 use crate::memcached::{
     Command, Form, KEY_BYTES_MAX, Limits, Operation, Parsed, Refusal, VERSION, parse, reply,
 };
@@ -126,9 +127,13 @@ impl<B: Buf, C: Client> Begin<'_, B, C> {
             Command::Item { key, ref operation, .. } => {
                 let reads = matches!(operation, Operation::Fetch(_));
                 ctx.tally.add(if reads { Counter::KvGets } else { Counter::KvMutations }, 1);
+                ctx.tally.add(Counter::KvSets, u64::from(matches!(operation, Operation::Store(_))));
                 self.key(key, task_of(operation), reads);
             }
-            Command::Flush { .. } => self.flush(),
+            Command::Flush { .. } => {
+                ctx.tally.add(Counter::KvFlushes, 1);
+                self.flush();
+            }
             Command::TooLarge { stale_key: Some(key), .. } => self.key(key, Task::Call, false),
             Command::TooLarge { quiet, .. } => plain(ctx, answer, reply::TOO_LARGE, quiet),
             Command::Version => text(ctx, answer, &[b"VERSION ", VERSION.as_bytes(), b"\r\n"]),
@@ -211,7 +216,10 @@ impl<B: Buf, C: Client> Engine<B, C> {
 fn style_of(command: &Command<'_>) -> Style {
     match *command {
         Command::Get { cas, .. } => Style::Values { cas },
-        Command::Item { form: Form::Text { quiet }, .. } => Style::Word { quiet },
+        Command::Item { ref operation, ref form, .. } => match *form {
+            Form::Text { quiet } => Style::Word { quiet, verb: Verb::of(operation, form) },
+            _ => Style::Other,
+        },
         _ => Style::Other,
     }
 }

@@ -1,9 +1,10 @@
 //! The end of a job, and of a command: results become text.
 
-use super::job::{Failure, Outcome, Step};
+use super::job::{Failure, Outcome, Step, Task};
 use super::reply::{Said, say, spoil, text, value};
 use super::request::{Answer, Client, Request, Style};
 use super::slab::{NONE, Slab};
+use super::verb::Verb;
 use super::{Engine, Job, REQUEST_JOBS};
 use crate::memcached::reply::Output;
 use crate::memcached::reply::{LINE_BYTES_MAX, TOO_LARGE, answer as put_outcome, value_line};
@@ -126,7 +127,7 @@ impl<B: Buf> Conclusion<'_, B> {
         let (mut at, mut failed, mut is_ended) = (roll.first, None, false);
         while at != NONE {
             let Some(job) = self.jobs.value(at) else { break };
-            let (this, key, fetches) = (at, job.key, job.fetches);
+            let (this, key, fetches, task) = (at, job.key, job.fetches, job.task);
             at = job.sibling;
             let is_large = job.is_large;
             let result = std::mem::replace(&mut job.result, Outcome::Open);
@@ -140,15 +141,16 @@ impl<B: Buf> Conclusion<'_, B> {
             let said = match (*style, &parsed) {
                 (Style::Values { cas }, _) => {
                     let is_last = at == NONE && failed.is_none();
-                    let said = self.say_value(ctx, key.of(frame), result, cas, is_last, answer);
+                    let said = self.say_value(ctx, key.of(frame), result, (task, cas), is_last, answer);
                     is_ended = is_last && matches!(said, Ok(Said::Copied | Said::Hung));
                     said
                 }
-                (Style::Word { quiet }, _) => {
-                    self.say_item(ctx, b"", fetches, &Form::Text { quiet }, result, answer)
+                (Style::Word { quiet, verb }, _) => {
+                    self.say_item(ctx, b"", (verb, fetches), &Form::Text { quiet }, result, answer)
                 }
-                (Style::Other, Some(Command::Item { key, form, .. })) => {
-                    self.say_item(ctx, key, fetches, form, result, answer)
+                (Style::Other, Some(Command::Item { key, operation, form })) => {
+                    let verb = Verb::of(operation, form);
+                    self.say_item(ctx, key, (verb, fetches), form, result, answer)
                 }
                 _ => Ok(Said::Nothing),
             };
@@ -170,7 +172,7 @@ impl<B: Buf> Conclusion<'_, B> {
         ctx: &mut Context<'_, T, P>,
         key: Option<&[u8]>,
         result: Outcome<B>,
-        cas: bool,
+        (task, cas): (Task, bool),
         is_last: bool,
         answer: &mut Answer<B>,
     ) -> Result<Said, Failure>
@@ -179,16 +181,18 @@ impl<B: Buf> Conclusion<'_, B> {
         P: Pool<Buf = B>,
     {
         let key = key.ok_or(Failure::Refused)?;
+        // What the owner is asked for from the first is a `gat`.
+        let verb = if task == Task::Call { Verb::Touch { is_meta: false } } else { Verb::Read };
         let hit = match result {
             Outcome::Hit(hit, buf) => Some((hit, buf)),
             Outcome::Answer(buf) => self.hit_of(buf, |_| ())?,
             _ => None,
         };
         let Some((hit, buf)) = hit else {
-            ctx.tally.add(Counter::KvGetMisses, 1);
+            verb.miss(ctx.tally);
             return Ok(Said::Nothing);
         };
-        ctx.tally.add(Counter::KvGetHits, 1);
+        verb.hit(ctx.tally);
         let mut line = Line::default();
         value_line(&mut line, key, hit.flags, hit.size, cas.then_some(hit.cas));
         Ok(value(ctx, answer, &line.0, buf, if is_last { b"\r\nEND\r\n" } else { b"\r\n" }))
@@ -218,7 +222,7 @@ impl<B: Buf> Conclusion<'_, B> {
         &mut self,
         ctx: &mut Context<'_, T, P>,
         key: &[u8],
-        fetches: bool,
+        (verb, fetches): (Verb, bool),
         form: &Form<'_>,
         result: Outcome<B>,
         answer: &mut Answer<B>,
@@ -230,18 +234,23 @@ impl<B: Buf> Conclusion<'_, B> {
         let mut line = Line::default();
         let hit = match result {
             Outcome::Hit(hit, buf) => Some((hit, buf)),
-            Outcome::Answer(buf) => self.hit_of(buf, |other| put_outcome(&mut line, form, key, other))?,
+            Outcome::Answer(buf) => self.hit_of(buf, |other| {
+                verb.done(ctx.tally, other);
+                put_outcome(&mut line, form, key, other);
+            })?,
             _ => {
                 put_outcome(&mut line, form, key, &memcached::Outcome::NotFound);
                 None
             }
         };
         let Some((hit, buf)) = hit else {
-            ctx.tally.add(Counter::KvGetMisses, u64::from(fetches));
+            if fetches {
+                verb.miss(ctx.tally);
+            }
             text(ctx, answer, &[&line.0]);
             return Ok(Said::Nothing);
         };
-        ctx.tally.add(Counter::KvGetHits, 1);
+        verb.hit(ctx.tally);
         let has_value = matches!(form, Form::Meta(meta) if meta.value);
         put_outcome(&mut line, form, key, &memcached::Outcome::Hit(hit));
         if has_value {
@@ -266,7 +275,7 @@ fn conclude_text<T, P>(
     P: Pool<Buf = T::Buf>,
 {
     let quiet = match (style, command) {
-        (Style::Word { quiet }, _) => quiet,
+        (Style::Word { quiet, .. }, _) => quiet,
         (_, Some(Command::Flush { quiet, .. } | Command::TooLarge { quiet, .. })) => *quiet,
         _ => false,
     };

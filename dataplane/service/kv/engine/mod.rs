@@ -31,6 +31,7 @@ mod request;
 mod single;
 mod slab;
 mod stats;
+mod verb;
 
 use super::members::Members;
 use super::order::Order;

@@ -1,6 +1,7 @@
 //! One request of a client: a datagram with one command or more.
 
 use super::slab::NONE;
+use super::verb::Verb;
 use crate::memcached::operation::{Mode, Store};
 use crate::memcached::{Command, Exptime, Form, Operation};
 use rdma_engine::buf::Buf;
@@ -79,6 +80,8 @@ pub(super) enum Style {
     Word {
         /// Without a reply.
         quiet: bool,
+        /// What it is counted as.
+        verb: Verb,
     },
     /// As its text says.
     Other,

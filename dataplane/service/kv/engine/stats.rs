@@ -42,7 +42,10 @@ impl<B: Buf, C: Client> Engine<B, C> {
         let sum =
             |field: fn(&NodeCounts) -> U64| self.parts.iter().map(|p| field(&p.counts).get()).sum::<u64>();
         let count = |counter| ctx.tally.value(counter);
-        let (hits, misses) = (count(Counter::KvGetHits), count(Counter::KvGetMisses));
+        // As memcached has them: what touches is no read.
+        let (touch_hits, touch_misses) = (count(Counter::KvTouchHits), count(Counter::KvTouchMisses));
+        let hits = count(Counter::KvGetHits) - touch_hits;
+        let misses = count(Counter::KvGetMisses) - touch_misses;
         let now = self.unix_ms(ctx.now);
         let numbers = [
             ("pid", u64::from(std::process::id())),
@@ -51,9 +54,22 @@ impl<B: Buf, C: Client> Engine<B, C> {
             ("pointer_size", 64),
             ("curr_connections", 0),
             ("cmd_get", hits + misses),
-            ("cmd_set", count(Counter::KvMutations)),
+            ("cmd_set", count(Counter::KvSets)),
+            ("cmd_flush", count(Counter::KvFlushes)),
+            ("cmd_touch", touch_hits + touch_misses),
             ("get_hits", hits),
             ("get_misses", misses),
+            ("delete_misses", count(Counter::KvDeleteMisses)),
+            ("delete_hits", count(Counter::KvDeleteHits)),
+            ("incr_misses", count(Counter::KvIncrMisses)),
+            ("incr_hits", count(Counter::KvIncrHits)),
+            ("decr_misses", count(Counter::KvDecrMisses)),
+            ("decr_hits", count(Counter::KvDecrHits)),
+            ("cas_misses", count(Counter::KvCasMisses)),
+            ("cas_hits", count(Counter::KvCasHits)),
+            ("cas_badval", count(Counter::KvCasBadval)),
+            ("touch_hits", touch_hits),
+            ("touch_misses", touch_misses),
             ("limit_maxbytes", sum(|c| c.capacity)),
             ("bytes", sum(|c| c.bytes)),
             ("curr_items", sum(|c| c.items)),
