@@ -212,3 +212,19 @@ fn requests_that_are_given_up_make_it_fail_and_so_does_a_plot_without_a_place() 
     assert_eq!((output.status.code(), text(&output.stdout)), (Some(1), String::new()), "{said}");
     assert!(said.contains("/nowhere/latency.svg cannot be written") && said.contains("--svg"), "{said}");
 }
+
+#[test]
+fn a_server_that_stores_nothing_is_named_with_its_answer_and_what_to_do() {
+    let Some(memcached) = Memcached::start("bench kv on a memcached for small items", &["-I", "512k"]) else {
+        return;
+    };
+    let target = format!("tcp://127.0.0.1:{}", memcached.port);
+    let output = bench(&format!("{target} --value 600KiB --threads 2"));
+    let said = text(&output.stderr);
+    assert_eq!((output.status.code(), text(&output.stdout)), (Some(1), String::new()), "{said}");
+    for part in
+        [&*target, "all of the first 100 SETs", "SERVER_ERROR object too large for cache", "smaller --value"]
+    {
+        assert!(said.contains(part), "{said}");
+    }
+}

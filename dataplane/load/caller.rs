@@ -7,6 +7,7 @@ use super::meter::Meter;
 use super::pace::Pace;
 use super::popularity::Ranks;
 use super::random::{Random, mix};
+use super::refusal::{REFUSED_MAX, Refusal};
 use super::reply::Said;
 use super::request::Speech;
 use super::settings::{LoadSettings, PRELOAD_RETRIES};
@@ -58,6 +59,10 @@ pub struct Caller {
     outstanding: u32,
     /// Requests of the measurement that were begun.
     begun: u64,
+    /// Something was answered well before the measurement.
+    is_served: bool,
+    /// What the server said that has stored nothing.
+    refusal: Option<Refusal>,
 }
 
 impl Caller {
@@ -74,6 +79,8 @@ impl Caller {
             phase: Phase::Preload { next },
             outstanding: 0,
             begun: 0,
+            is_served: false,
+            refusal: None,
             random,
             settings,
         }
@@ -102,6 +109,15 @@ impl Caller {
     /// Requests under way.
     pub fn outstanding(&self) -> u32 {
         self.outstanding
+    }
+
+    /// Why it ended early: the server refused all that was to be written first.
+    pub fn refusal(&self) -> Option<&Refusal> {
+        self.refusal.as_ref().filter(|refusal| refusal.times >= self.refused_max())
+    }
+
+    fn refused_max(&self) -> u32 {
+        REFUSED_MAX.min(self.share_keys())
     }
 
     /// True when all is said.
@@ -250,11 +266,28 @@ impl Caller {
             self.ledger.end(call.key, write, fault.is_none());
         }
         match fault {
-            Some(fault) => self.meter.wrong(self.speech.keys, call, &fault),
+            Some(fault) => {
+                self.meter.wrong(self.speech.keys, call, &fault);
+                self.refused(fault);
+            }
             None if call.measured => self.meter.answered(call, now, hit_bytes),
-            None => {}
+            None => self.is_served = true,
         }
         self.drained();
+    }
+
+    /// A server that refuses all it is given at first is asked for nothing more.
+    #[cold]
+    fn refused(&mut self, fault: Fault) {
+        let (Phase::Preload { .. }, false, Fault::Unexpected(said)) = (self.phase, self.is_served, fault)
+        else {
+            return;
+        };
+        let times = 1 + self.refusal.as_ref().map_or(0, |refusal| refusal.times);
+        self.refusal = Some(Refusal { times, said });
+        if times >= self.refused_max() {
+            self.phase = Phase::Drain;
+        }
     }
 
     /// No answer came in time. The request to send again, or `None` if it is given up.

@@ -20,6 +20,11 @@ impl Quote {
     pub fn new(text: &[u8]) -> Self {
         Quote { bytes: text.iter().copied().take(QUOTE_BYTES).collect(), cut: text.len() > QUOTE_BYTES }
     }
+
+    /// Whether this is how it begins.
+    pub(super) fn begins(&self, with: &str) -> bool {
+        self.bytes.starts_with(with.as_bytes())
+    }
 }
 
 impl fmt::Display for Quote {

@@ -10,6 +10,7 @@
 //! | `caller` | a client without transport: what comes next, what a reply is worth, when it is over |
 //! | `datagram`, `assembly` | a client over datagrams, with losses and replies of several datagrams |
 //! | `stream` | a client over streams |
+//! | `refusal` | a server that stores nothing |
 //! | `frame` | a client in whole Ethernet frames, for a worker of ours |
 //! | `driver` | clients over sockets of the kernel |
 //! | `meter`, `report` | counts and latencies; table, JSON, plot |
@@ -30,6 +31,7 @@ mod meter;
 mod pace;
 mod popularity;
 mod random;
+mod refusal;
 mod reply;
 mod report;
 mod request;
@@ -48,6 +50,7 @@ pub use ledger::{Ledger, Share, Write, WrongVersion};
 pub use meter::{Counts, FAULTS_KEPT, Meter};
 pub use popularity::{Popularity, Ranks, Zipf};
 pub use random::Random;
+pub use refusal::{REFUSED_MAX, Refusal};
 pub use reply::{ReplyReader, Said};
 pub use report::{Extra, QUANTILES, Report};
 pub use request::{Dialect, HEAD_BYTES_MAX, Request, Speech};

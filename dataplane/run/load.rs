@@ -7,8 +7,7 @@ use crate::config::CommandKind;
 use crate::fabric::WorkerTransport;
 use crate::host::HostSettings;
 use crate::load::{
-    Arrivals, Dialect, FrameClient, FrameClientSettings, LoadSettings, Meter, Popularity, Report, Silence,
-    Sizes,
+    Arrivals, Dialect, FrameClient, FrameClientSettings, LoadSettings, Meter, Popularity, Report, Sizes,
 };
 use crate::plan::{Plan, PlanLoad, PlanNode, PlanService};
 use crate::service::any::AnyService;
@@ -78,7 +77,7 @@ pub(super) fn client(
 
 /// What the clients of a process measured, by the name of their node.
 #[derive(Default)]
-pub(super) struct Measured(Mutex<Vec<(String, Meter, Option<Silence>)>>);
+pub(super) struct Measured(Mutex<Vec<(String, Meter, Option<String>)>>);
 
 impl Measured {
     /// Takes what is measured from workers that have returned.
@@ -86,7 +85,10 @@ impl Measured {
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         for role in roles {
             if let AnyService::Load(client) = &role.service {
-                all.push((role.name.clone(), client.meter().clone(), client.silence()));
+                let silence = client.silence().map(|silence| silence.to_string());
+                let given_up =
+                    silence.or_else(|| client.caller().refusal().map(|refusal| refusal.to_string()));
+                all.push((role.name.clone(), client.meter().clone(), given_up));
             }
         }
     }
@@ -100,12 +102,12 @@ impl Measured {
             let mut meters = own().map(|(_, meter, _)| meter);
             let mut meter = meters.next()?.clone();
             meters.for_each(|other| meter.merge(other));
-            let silence = own().find_map(|(.., silence)| *silence);
+            let given_up = own().find_map(|(.., given_up)| given_up.clone());
             let making = Making::default();
             let target = format!("{} by node {}", load.server, node.name);
             let flows = load.flows * node.workers.len() as u32;
             let report = Report::new(target, settings(load, &making), flows, load.depth, meter);
-            Some(Report { silence: silence.map(|silence| silence.to_string()), ..report })
+            Some(Report { given_up, ..report })
         };
         plan.nodes.iter().filter_map(report).collect()
     }

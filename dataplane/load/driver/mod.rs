@@ -21,6 +21,7 @@ use super::caller::Caller;
 use super::datagram::OUTSTANDING_MAX;
 use super::fault::Quote;
 use super::meter::Meter;
+use super::refusal::Refusal;
 use super::settings::LoadSettings;
 use rdma_engine::types::Time;
 use std::fmt;
@@ -112,6 +113,14 @@ pub enum DriverError {
         /// What was said.
         said: Quote,
     },
+    /// It refuses all that is to be stored first.
+    #[error("{target}: {refusal}")]
+    Refuses {
+        /// Whom we asked.
+        target: Target,
+        /// How often, and how.
+        refusal: Refusal,
+    },
     /// A connection failed.
     #[error("{target} failed; check that the server still runs")]
     Connection {
@@ -189,7 +198,7 @@ struct Shared<'a> {
 ///
 /// # Errors
 ///
-/// When the server does not answer, or a connection fails in the middle.
+/// When the server does not answer or stores nothing, or a connection fails in the middle.
 pub fn drive(
     settings: &DriverSettings,
     stop: &AtomicBool,
@@ -301,6 +310,9 @@ fn to_end(
             (shared.on_stage)(stage);
         }
         if caller.is_done() {
+            if let Some(refusal) = caller.refusal().cloned() {
+                return Err(DriverError::Refuses { target: shared.settings.target, refusal });
+            }
             return Ok((caller.meter().clone(), watch));
         }
         if !any {

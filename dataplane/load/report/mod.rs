@@ -49,8 +49,8 @@ pub struct Report {
     pub gets: Histogram<u64>,
     /// Latencies of writes, in nanoseconds.
     pub sets: Histogram<u64>,
-    /// Why a server that never answered was given up.
-    pub silence: Option<String>,
+    /// Why a server was given up that never answered, or stored nothing.
+    pub given_up: Option<String>,
     /// The first faults, in words.
     pub faults: Vec<String>,
     /// CPU seconds of each thread of the generator; empty if it was not measured.
@@ -76,7 +76,7 @@ impl Report {
             counts: meter.counts,
             gets: meter.gets,
             sets: meter.sets,
-            silence: None,
+            given_up: None,
             faults: meter.faults,
             thread_cpu_s: vec![],
             server_cpu: None,
@@ -126,8 +126,8 @@ impl Report {
 
     /// What is wrong, if anything is.
     pub fn verdict(&self) -> Option<String> {
-        if let Some(silence) = &self.silence {
-            return Some(silence.clone());
+        if let Some(why) = &self.given_up {
+            return Some(why.clone());
         }
         let Counts { faults, unanswered, .. } = self.counts;
         match (faults, unanswered, self.requests()) {

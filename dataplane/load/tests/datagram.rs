@@ -188,6 +188,34 @@ fn silence_ends_too() {
     assert!(seen.losses > 0 && seen.losses == seen.unanswered);
 }
 
+/// Runs a load whose writes are refused from the first to the last but `good`, and says what became of it.
+fn refused(keys: u32, good: Spoil) -> (Counts, Option<String>) {
+    let load = LoadSettings { keys, ..settings() };
+    let (client, _) = run(load, &mut Net { spoil: Some(good), ..Net::new(8) }, 2, 4);
+    let caller = client.caller();
+    (caller.meter().counts, caller.refusal().map(ToString::to_string))
+}
+
+#[test]
+fn a_server_that_stores_nothing_is_not_asked_for_long() {
+    let refuse: Spoil = |_, _, _| b"SERVER_ERROR memory node down\r\n".to_vec();
+    for (keys, least) in [(1000, 100), (20, 20)] {
+        let (counts, why) = refused(keys, refuse);
+        let why = why.unwrap();
+        assert!(why.contains(&format!("first {least} SETs")) && why.contains("memory node down"), "{why}");
+        assert!((least..least + 8).contains(&counts.faults), "{counts:?}");
+        assert_eq!((counts.hits, counts.misses, counts.stored), (0, 0, 0));
+    }
+    // One that stores some is measured, and what it refuses is wrong.
+    let mostly: Spoil = |number, request, reply| match request.get(..3) {
+        Some(b"set") if number > 1 => b"SERVER_ERROR out of memory storing object\r\n".to_vec(),
+        _ => reply,
+    };
+    let (counts, why) = refused(1000, mostly);
+    assert_eq!(why, None);
+    assert!(counts.faults > 999 && counts.hits > 0, "{counts:?}");
+}
+
 fn spoiled(spoil: Spoil) -> Vec<String> {
     let fixed = LoadSettings { sizes: crate::load::Sizes::Fixed(512), requests: 4000, ..settings() };
     let (client, _) = run(fixed, &mut Net { spoil: Some(spoil), ..Net::new(7) }, 2, 8);

@@ -65,7 +65,7 @@ fn requests_that_were_given_up_make_a_run_bad() {
     assert!(report.is_good(), "what was lost and asked again has been answered");
     report.counts.unanswered = 3;
     assert_eq!(report.verdict().unwrap(), "3 requests were given up without a reply");
-    report.silence = Some("nobody answered".into());
+    report.given_up = Some("nobody answered".into());
     assert_eq!(report.verdict().unwrap(), "nobody answered");
 }
 
