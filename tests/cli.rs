@@ -100,6 +100,22 @@ fn check_says_all_problems_at_once_and_exits_with_1() {
 }
 
 #[test]
+fn check_warns_of_what_this_machine_has_not_enough_memory_for() {
+    let conf =
+        fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("conf/source-sink.toml")).unwrap();
+    let path = file("large", &conf.replacen("[eal]\n", "[eal]\nmemory_mib = 16000000\n", 1));
+    let path = path.to_str().unwrap();
+    let printed = said(&["check", path]);
+    let warning = printed.lines().find(|line| line.starts_with("warning: ")).unwrap_or(&printed);
+    let what = "eal.memory_mib = 16000000: `run` would refuse this on this machine: this machine has ";
+    assert!(warning.contains(what) && warning.ends_with("or run it on a machine with more"), "{warning}");
+    let value: serde_json::Value = serde_json::from_str(&said(&["check", "--json", path])).unwrap();
+    assert_eq!(value["warnings"][0]["key"], "eal.memory_mib");
+    let (code, refused) = failed(&["run", path]);
+    assert!(code == 1 && refused.contains("memory_mib = 16000000: this machine has "), "{refused}");
+}
+
+#[test]
 fn a_refused_configuration_starts_nothing() {
     let path = file("refused", "[[node]]\nname = \"a\"\nservice = \"sink\"\nports = [\"nowhere\"]\n");
     let (code, printed) = failed(&["run", path.to_str().unwrap()]);
@@ -339,4 +355,20 @@ fn a_reader_that_leaves_is_no_failure() {
     drop(child.stdout.take());
     let output = child.wait_with_output().unwrap();
     assert_eq!((output.status.code(), text(&output.stderr)), (Some(0), String::new()));
+}
+
+#[test]
+fn setup_says_also_that_nothing_is_missing() {
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("scripts/setup");
+    let output = Command::new(script).args(["--check", "--no-guest", "--hugepages", "0"]).output().unwrap();
+    let (missing, said) = (text(&output.stdout), text(&output.stderr));
+    if output.status.success() {
+        assert_eq!((&*missing, &*said), ("", "setup: nothing is missing\n"));
+    } else {
+        assert!(!said.contains("nothing is missing"), "{missing}{said}");
+        eprintln!(
+            "SKIPPED: scripts/setup --check where nothing is missing: {}",
+            missing.lines().next().unwrap_or(&said)
+        );
+    }
 }

@@ -19,10 +19,10 @@ use std::process::ExitCode;
 use tracing::Level;
 use tracing_subscriber::EnvFilter;
 
-use crate::config::{Config, ConfigFile, Refused, apply_eal_words};
+use crate::config::{Config, ConfigFile, Problem, Refused, apply_eal_words};
 use crate::decode::{DecodeError, DecodeOptions};
-use crate::plan::{Hardware, Plan};
-use crate::run::hardware::before_eal;
+use crate::plan::{Hardware, Plan, memory_problems};
+use crate::run::hardware::{self, before_eal};
 use crate::stats::screen::LogWriter;
 use args::{Command, Invocation};
 
@@ -132,7 +132,11 @@ fn check(conf: &Path, eal: &[String], json: bool) -> u8 {
         Ok(file) => file,
         Err(code) => return code,
     };
-    match (planned(&file, None), json) {
+    let plan = planned(&file, None).map(|mut plan| {
+        plan.warnings.extend(warnings_here(&file, &plan));
+        plan
+    });
+    match (plan, json) {
         (Ok(plan), false) => print(&check::text(&file, &plan)),
         (Ok(plan), true) => print(&check::json(&file, &plan)),
         (Err(refused), false) => complain(FAILED, &refused),
@@ -141,6 +145,17 @@ fn check(conf: &Path, eal: &[String], json: bool) -> u8 {
             FAILED
         }
     }
+}
+
+/// What `run` would refuse on this machine. The file may be for another one.
+fn warnings_here(file: &ConfigFile, plan: &Plan) -> Vec<Problem> {
+    let problems = memory_problems(&file.config, &plan.memory, &hardware::memory());
+    let warning = |problem: Problem| Problem {
+        what: format!("`run` would refuse this on this machine: {}", problem.what),
+        remedy: format!("{}; or run it on a machine with more", problem.remedy),
+        ..problem
+    };
+    problems.into_iter().map(warning).collect()
 }
 
 fn list_devices(eal: &[String], json: bool) -> u8 {

@@ -5,7 +5,7 @@ use super::{
     Hardware, PlanLink, PlanMemory, PlanNode, PlanPool, PlanPort, PlanQp, PlanService, PlanTransport,
     PortSource,
 };
-use crate::config::{Config, Hugepages, KeyPath};
+use crate::config::{Config, Hugepages, KeyPath, Problem};
 use rdma_engine::soft::{MAX_RECORDINGS, recorder_bytes};
 
 /// `struct rte_mbuf` and the header that a pool puts before it.
@@ -79,7 +79,7 @@ pub(super) fn total(
         tables_bytes: nodes.iter().map(tables).sum(),
         eal_mib,
     };
-    check_machine(config, &memory, hardware, ledger);
+    ledger.problems.extend(hardware.and_then(|hardware| too_much(config, &memory, hardware)));
     let inputs = format!(
         "pools {} + rings {} + EAL {} MiB, and a tenth",
         mib(pools_bytes),
@@ -108,23 +108,40 @@ fn wanted(config: &Config, needed_mib: u64, ledger: &mut Ledger) -> u64 {
     wanted
 }
 
+/// What keeps the plan from running on this machine; `hardware` needs to know its memory only.
+pub fn memory_problems(config: &Config, memory: &PlanMemory, hardware: &Hardware) -> Vec<Problem> {
+    let pages = config.eal.hugepages.unwrap_or_default();
+    let huge_mib = memory.eal_mib + mib(memory.arenas_bytes).next_multiple_of(2);
+    let few = few_hugepages(pages, huge_mib, hardware.hugepages_free_mib);
+    few.into_iter().chain(too_much(config, memory, hardware)).collect()
+}
+
 /// No machine has more memory than it has: EAL would take it page by page until something is killed.
-fn check_machine(config: &Config, memory: &PlanMemory, hardware: Option<&Hardware>, ledger: &mut Ledger) {
+fn too_much(config: &Config, memory: &PlanMemory, hardware: &Hardware) -> Option<Problem> {
     let needed = memory.eal_mib + mib(memory.arenas_bytes) + mib(memory.tables_bytes);
-    let Some(all) = hardware.and_then(|h| h.memory_mib).filter(|all| needed > *all) else { return };
+    let all = hardware.memory_mib.filter(|all| needed > *all)?;
     let eal = KeyPath::top("eal");
     if let Some(wanted) = config.eal.memory_mib {
         let remedy = format!("set memory_mib to less than {all}, or leave it out");
-        ledger.refuse_value(
-            vec![eal.key("memory_mib")],
-            wanted,
-            format!("this machine has {all} MiB"),
-            remedy,
-        );
-    } else {
-        let what = format!("the plan needs {needed} MiB, and this machine has {all}");
-        ledger.refuse(vec![eal], what, "lower depths, ring sizes, arena_bytes or locations");
+        let problem = Problem::new(eal.key("memory_mib"), format!("this machine has {all} MiB"), remedy);
+        return Some(Problem { default: Some(wanted.to_string()), ..problem });
     }
+    let what = format!("the plan needs {needed} MiB, and this machine has {all}");
+    Some(Problem::new(eal, what, "lower depths, ring sizes, arena_bytes or locations"))
+}
+
+/// Hugepages that the file asks for have to be there.
+fn few_hugepages(wanted: Hugepages, needed_mib: u64, free_mib: Option<u64>) -> Option<Problem> {
+    let free = free_mib.filter(|free| *free < needed_mib)?;
+    if !matches!(wanted, Hugepages::Huge | Hugepages::InMemory) {
+        return None;
+    }
+    let what = format!("{free} MiB of hugepages are free, the plan needs {needed_mib}");
+    let remedy = format!(
+        "reserve them: echo {} > /sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages, or set \"auto\"",
+        needed_mib.div_ceil(2)
+    );
+    Some(Problem::new(KeyPath::top("eal").key("hugepages"), what, remedy))
 }
 
 fn rings(ports: &[PlanPort], links: &[PlanLink]) -> u64 {
@@ -210,16 +227,9 @@ fn pages(wanted: Hugepages, needed_mib: u64, hardware: Option<&Hardware>, ledger
             ledger.rule("hugepages", "eal", inputs, "in-memory if that much is free at start, else no-huge");
             Hugepages::Auto
         }
-        (Hugepages::Huge | Hugepages::InMemory, Some(free)) if free < needed_mib => {
-            let at = vec![KeyPath::top("eal").key("hugepages")];
-            let what = format!("{free} MiB of hugepages are free, the plan needs {needed_mib}");
-            let remedy = format!(
-                "reserve them: echo {} > /sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages, or set \"auto\"",
-                needed_mib.div_ceil(2)
-            );
-            ledger.refuse(at, what, remedy);
+        _ => {
+            ledger.problems.extend(few_hugepages(wanted, needed_mib, free));
             wanted
         }
-        _ => wanted,
     }
 }

@@ -42,6 +42,7 @@ pub use hardware::{DescriptorLimits, Hardware, PortLimits, RdmaLimits};
 pub use key_files::key_file_problems;
 pub use kv::{PlanKv, PlanMemoryNode, PlanStaging};
 pub use load::PlanLoad;
+pub use memory::memory_problems;
 pub use resolve::resolve;
 pub use services::{PlanRelay, PlanSink, PlanSource};
 

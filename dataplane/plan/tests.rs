@@ -316,6 +316,32 @@ fn no_plan_takes_more_memory_than_there_is() {
 }
 
 #[test]
+fn a_plan_for_another_machine_is_held_against_this_one() {
+    let text = include_str!("../../conf/kv-soft.toml")
+        .replace("# arena_bytes = 268435456", "arena_bytes = 5368709120");
+    let problems = |pages: &str, free, all| {
+        let file = ConfigFile::parse("x.toml", &format!("{text}\n[eal]\nhugepages = \"{pages}\"\n"));
+        let plan = file.plan(None).unwrap();
+        let here = Hardware { hugepages_free_mib: Some(free), memory_mib: Some(all), ..Hardware::default() };
+        let found = memory_problems(&file.config, &plan.memory, &here);
+        // What is found is what would be refused if the machine had been known.
+        let refused = file.plan(Some(&here)).map_or_else(|refused| refused.0.len(), |_| 0);
+        assert_eq!(refused, found.len(), "{found:?}");
+        found.into_iter().map(|problem| problem.what).collect::<Vec<_>>()
+    };
+    assert_eq!(problems("in-memory", 9000, 9000), [""; 0]);
+    assert_eq!(problems("auto", 100, 9000), [""; 0], "ordinary pages will do");
+    let few = problems("in-memory", 100, 9000);
+    assert!(
+        few[0].starts_with("100 MiB of hugepages are free, the plan needs 5") && few.len() == 1,
+        "{few:?}"
+    );
+    let small = problems("auto", 100, 4000);
+    assert!(small[0].ends_with("this machine has 4000") && small.len() == 1, "{small:?}");
+    assert_eq!(problems("huge", 100, 4000).len(), 2);
+}
+
+#[test]
 fn pages_follow_what_is_free() {
     let config = ConfigFile::parse("x.toml", include_str!("../../conf/source-sink.toml")).config;
     let with = |free| Hardware { hugepages_free_mib: Some(free), ..Hardware::default() };

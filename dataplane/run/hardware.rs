@@ -12,9 +12,13 @@ pub fn cpus() -> Vec<u16> {
 
 /// Facts that do not need DPDK to be up.
 pub fn before_eal() -> Hardware {
+    Hardware { cpus: cpus(), rdma: rdma(), ..memory() }
+}
+
+/// What there is of memory, and nothing else: no device is looked at.
+pub fn memory() -> Hardware {
     let free = Hugepages::free_bytes() >> 20;
-    let memory_mib = memory_mib();
-    Hardware { cpus: cpus(), hugepages_free_mib: Some(free), memory_mib, ports: vec![], rdma: rdma() }
+    Hardware { hugepages_free_mib: Some(free), memory_mib: memory_mib(), ..Hardware::default() }
 }
 
 /// All memory of the machine, as the kernel says it.
