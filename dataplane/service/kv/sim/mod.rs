@@ -16,4 +16,4 @@ pub use ends::{End, Gateway, NodeEnd};
 pub use fuzz::{fuzz_calls, fuzz_clients};
 pub use race::{Race, Relists, restart};
 pub use request::Life;
-pub use torn::Torn;
+pub use torn::{Given, Torn};

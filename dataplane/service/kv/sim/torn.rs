@@ -1,7 +1,7 @@
 //! A transport whose READs take their time: each unit of 64 bytes is read at another moment.
 
-use rdma_engine::buf::{Buf, Egress};
-use rdma_engine::heap::HeapBuf;
+use rdma_engine::buf::{Buf, Egress, Pool};
+use rdma_engine::heap::{HeapBuf, HeapPool};
 use rdma_engine::loopback::{LoopQp, LoopTransport};
 use rdma_engine::mem::Window;
 use rdma_engine::qp::QpState;
@@ -21,6 +21,40 @@ struct Held {
     due: u64,
 }
 
+/// In which buffers a READ's bytes are given: a transport may give others than were posted.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Given {
+    /// Those that were posted.
+    Posted,
+    /// Without a byte of room behind the contents.
+    Full,
+    /// Chains of segments of so many bytes.
+    Chained(usize),
+}
+
+impl Given {
+    /// The same bytes as in `buf`.
+    fn of(self, buf: HeapBuf) -> HeapBuf {
+        let room = match self {
+            Given::Posted => return buf,
+            Given::Full => buf.len(),
+            Given::Chained(bytes) => bytes,
+        };
+        let bytes = buf.to_vec();
+        let pool = HeapPool::new(bytes.len().div_ceil(room), room);
+        let segments = bytes.chunks(room).map(|part| {
+            let mut segment = pool.alloc().expect("a pool for as many");
+            segment.append(part.len()).expect("room for as many").copy_from_slice(part);
+            segment
+        });
+        let chain = segments.reduce(|mut chain, segment| {
+            chain.chain(segment).expect("few segments");
+            chain
+        });
+        chain.unwrap_or(buf)
+    }
+}
+
 /// The loopback transport, with READs that linger and tear.
 pub struct Torn {
     inner: LoopTransport<HeapBuf>,
@@ -38,6 +72,8 @@ pub struct Torn {
     pub torn: u64,
     /// READs that may be under way at once on a queue pair, and completions that come back in a turn.
     pub narrow: Option<(usize, usize)>,
+    /// In which buffers READs come back.
+    pub given: Given,
 }
 
 impl Torn {
@@ -54,6 +90,7 @@ impl Torn {
             rng: Rng::new(seed),
             torn: 0,
             narrow: None,
+            given: Given::Posted,
         }
     }
 
@@ -70,6 +107,14 @@ impl Torn {
         }
         self.asked.push((qp, VecDeque::new()));
         &mut self.asked.last_mut().unwrap().1
+    }
+
+    /// A completion as it is given.
+    fn give(&self, mut completion: Completion<HeapBuf>) -> Completion<HeapBuf> {
+        if completion.done == Done::Sent(OpKind::Read) && completion.status == Status::Success {
+            completion.buf = self.given.of(completion.buf);
+        }
+        completion
     }
 
     /// Some of what is held is read only now, from some unit on.
@@ -168,7 +213,7 @@ impl Transport for Torn {
         while out.len() < out.capacity().min(before.saturating_add(most))
             && self.held.front().is_some_and(|first| first.due <= self.turn)
         {
-            out.extend(self.held.pop_front().map(|h| h.completion));
+            out.extend(self.held.pop_front().map(|h| self.give(h.completion)));
         }
         self.turn += 1;
         out.len() - before

@@ -1,6 +1,7 @@
 //! Gateways and memory nodes together.
 
 mod answers;
+mod buffers;
 mod deaths;
 mod hostile;
 mod protocol;
