@@ -1,5 +1,6 @@
 //! Other lists of memory nodes while clients go on.
 
+use crate::service::kv::members::Members;
 use crate::service::kv::ownership::Owners;
 use crate::service::kv::sim::{Cluster, Life, Race, Relists, Setup, members};
 use crate::stats::Counter;
@@ -247,6 +248,65 @@ fn requests_that_waited_for_keys_come_before_later_ones() {
         assert_eq!(c.say(0, &format!("get k{n}\r\n")), format!("VALUE k{n} 0 1\r\nb\r\nEND\r\n"));
     }
     c.close();
+}
+
+/// Keys that the list of these nodes and the one of those give to different ones.
+fn moving(from: &[usize], to: &[usize]) -> Vec<usize> {
+    let [from, to] = [from, to].map(|nodes| members(1, nodes.iter().copied()));
+    let owner = |list: &Members, n: &usize| list.owner(&Owners::default(), format!("k{n}").as_bytes());
+    (0..KEYS).filter(|n| owner(&from, n) != owner(&to, n)).collect()
+}
+
+#[test]
+fn a_key_that_changes_hands_is_not_missing_while_its_old_owner_shows_it() {
+    let mut c = Cluster::new(Setup { nodes: 3, gateways: 2, arena: 32 << 20, ..Setup::default() });
+    fill(&mut c, "x");
+    let keys = moving(&[0, 1, 2], &[0, 1]);
+    // The other gateway keeps the list before, and knows the places.
+    let shows = |c: &mut Cluster, n: usize| c.say(1, &format!("get k{n}\r\n")).starts_with("VALUE");
+    keys.iter().for_each(|n| assert!(shows(&mut c, *n)));
+    c.relist(0, 2, &[0, 1]);
+    for n in &keys {
+        c.ask(0, *n as u32 * 20, format!("get k{n}\r\n").as_bytes());
+    }
+    c.turns(4);
+    assert!(keys[..20].iter().any(|n| shows(&mut c, *n)), "it was over too early");
+    while !c.gateways[0].engine.is_idle() || !c.gateways[0].replies.is_empty() {
+        for (client, reply) in std::mem::take(&mut c.gateways[0].replies) {
+            assert_eq!(reply, b"END\r\n");
+            let key = client as usize / 20;
+            assert!(!shows(&mut c, key), "k{key} was missing, and then it was not");
+        }
+        c.turn();
+    }
+}
+
+#[test]
+fn what_comes_when_keys_have_settled_does_not_overtake_what_waited() {
+    let mut waited = 0;
+    // Keys settle in one of these turns, and what comes in it finds requests that have not gone on yet.
+    for turns in 0..8 {
+        let mut c = Cluster::new(Setup { nodes: 2, nodes_max: 3, ..Setup::default() });
+        let new = c.add_node();
+        c.relist(0, 2, &[0, 1, new]);
+        let keys = &moving(&[0, 1], &[0, 1, new])[..4];
+        for key in keys {
+            c.ask(0, *key as u32 * 20, format!("set k{key} 0 0 1\r\nx\r\n").as_bytes());
+        }
+        c.turns(turns);
+        waited += u32::from(!c.gateways[0].engine.is_settled());
+        for key in keys {
+            c.ask_next(0, *key as u32 * 20 + 1, format!("get k{key}\r\n").as_bytes());
+        }
+        assert!(c.until(|c| c.gateways[0].replies.len() == 8));
+        for (client, reply) in std::mem::take(&mut c.gateways[0].replies) {
+            let key = client / 20;
+            let expected = [b"STORED\r\n".to_vec(), format!("VALUE k{key} 0 1\r\nx\r\nEND\r\n").into()];
+            assert_eq!(reply, expected[client as usize % 20], "after {turns} turns");
+        }
+        c.close();
+    }
+    assert!((1..8).contains(&waited), "{waited} of 8 came before");
 }
 
 #[test]
