@@ -74,6 +74,8 @@ pub struct Torn {
     pub narrow: Option<(usize, usize)>,
     /// In which buffers READs come back.
     pub given: Given,
+    /// READs do not come back as long as this is so.
+    pub keeps_reads: bool,
 }
 
 impl Torn {
@@ -91,6 +93,7 @@ impl Torn {
             torn: 0,
             narrow: None,
             given: Given::Posted,
+            keeps_reads: false,
         }
     }
 
@@ -107,6 +110,12 @@ impl Torn {
         }
         self.asked.push((qp, VecDeque::new()));
         &mut self.asked.last_mut().unwrap().1
+    }
+
+    /// The next of what is held that is to be given now.
+    fn next_due(&self) -> Option<usize> {
+        let is_given = |h: &Held| !self.keeps_reads || h.completion.done != Done::Sent(OpKind::Read);
+        self.held.iter().position(is_given).filter(|at| self.held[*at].due <= self.turn)
     }
 
     /// A completion as it is given.
@@ -211,9 +220,9 @@ impl Transport for Torn {
         }
         let before = out.len();
         while out.len() < out.capacity().min(before.saturating_add(most))
-            && self.held.front().is_some_and(|first| first.due <= self.turn)
+            && let Some(next) = self.next_due()
         {
-            out.extend(self.held.pop_front().map(|h| self.give(h.completion)));
+            out.extend(self.held.remove(next).map(|h| self.give(h.completion)));
         }
         self.turn += 1;
         out.len() - before

@@ -4,6 +4,7 @@ mod answers;
 mod buffers;
 mod deaths;
 mod hostile;
+mod places;
 mod protocol;
 mod races;
 mod reload;
