@@ -5,7 +5,11 @@
 //! among them. If the first end comes first, the value was certainly there from then to the last begin: such zones of a key
 //! must not overlap. Otherwise all of them may have happened in one moment between the last begin and the first end, and some
 //! such moment must be outside of every zone of the first kind. A key may be lost at any moment (eviction, restart, another
-//! owner), so being told of nothing is a zone of its own: what was seen before must not come back after it.
+//! owner), so being told of nothing is a zone of its own: what was seen before must not come back after it. Where nothing is
+//! ever lost, there is none such after the first value.
+//!
+//! What a mutation found is judged apart from what it wrote: one that found nothing is a moment without a value, and one that
+//! found a value that is not told may not lie in a zone of the only one that it cannot have been.
 
 use super::request::What;
 use std::collections::{HashMap, HashSet};
@@ -19,6 +23,8 @@ pub(super) enum Kind {
     Set(u64),
     /// Leaves nothing.
     Delete,
+    /// Found a value, whichever but that of this version; 0 for any.
+    Other(u64),
 }
 
 /// One request, between two moments.
@@ -38,11 +44,13 @@ pub(super) struct Event {
     pub(super) client: u64,
 }
 
-/// All that happened in a race. No two of its moments are the same; where a client's order makes two the same below, what
-/// ends comes first.
-#[derive(Debug, Default)]
+/// All that happened in a race. No two of its moments are the same, but for those of one request; where a client's order makes
+/// two the same below, what ends comes first.
+#[derive(Debug)]
 pub(super) struct History {
     keys: HashMap<u32, Vec<Event>>,
+    /// Nothing is lost, and nobody deletes.
+    keeps: bool,
 }
 
 /// Operations of one value, or of none.
@@ -66,6 +74,11 @@ impl std::fmt::Display for Zone {
 }
 
 impl History {
+    /// Of nothing yet; with `keeps` a value goes only when another one takes its place.
+    pub(super) fn new(keeps: bool) -> Self {
+        History { keys: HashMap::new(), keeps }
+    }
+
     /// Something was asked and answered.
     pub(super) fn push(&mut self, event: Event) {
         self.keys.entry(event.key).or_default().push(event);
@@ -76,14 +89,14 @@ impl History {
     /// # Errors
     /// What cannot be explained.
     pub(super) fn check(&self) -> Result<(), String> {
-        self.keys
-            .iter()
-            .try_for_each(|(key, events)| explain(events).map_err(|why| format!("key {key}: {why}")))
+        self.keys.iter().try_for_each(|(key, events)| {
+            explain(events, self.keeps).map_err(|why| format!("key {key}: {why}"))
+        })
     }
 }
 
 /// Looks for an order of one key's events.
-fn explain(events: &[Event]) -> Result<(), String> {
+fn explain(events: &[Event], keeps: bool) -> Result<(), String> {
     let mut events = events.to_vec();
     keep_program_order(&mut events);
     let (mut present, mut moments) = zones(&events)?;
@@ -99,7 +112,44 @@ fn explain(events: &[Event]) -> Result<(), String> {
             return Err(format!("{moment} cannot have been while {around} was there:{about}"));
         }
     }
-    Ok(())
+    if keeps {
+        explain_kept(&events, present.iter().chain(&moments))?;
+    }
+    events.iter().try_for_each(|event| explain_other(event, &events, &present))
+}
+
+/// Where nothing is lost, nothing is there only before the first value, and one `add` at most finds that.
+fn explain_kept<'z>(events: &[Event], zones: impl Iterator<Item = &'z Zone> + Clone) -> Result<(), String> {
+    let values = zones.clone().filter(|z| z.version.is_some());
+    if let Some(first) = values.min_by_key(|z| z.end)
+        && let Some(nothing) = zones.clone().find(|z| z.version.is_none() && first.end <= z.begin)
+    {
+        let about = told(events, first.end, nothing.begin);
+        return Err(format!("{nothing} was there after {first}, and nothing may be lost:{about}"));
+    }
+    let added = |e: &&Event| e.what == What::Add && matches!(e.kind, Kind::Set(_)) && e.ended.is_some();
+    match events.iter().filter(added).count() {
+        0 | 1 => Ok(()),
+        adds => Err(format!("{adds} adds found nothing")),
+    }
+}
+
+/// An event that found a value that is not told: somebody else's was asked for before it ended, and the only one that it
+/// cannot have been was not there all the time. `present` is sorted by its first ends.
+fn explain_other(event: &Event, events: &[Event], present: &[Zone]) -> Result<(), String> {
+    let (Kind::Other(not), Some(ended)) = (event.kind, event.ended) else { return Ok(()) };
+    let may_be = |e: &Event| matches!(e.kind, Kind::Set(v) if v != not) && e.began < ended;
+    if !events.iter().any(may_be) {
+        return Err(format!("{:?} found a value that nobody had written: {event:?}", event.what));
+    }
+    let before = present.partition_point(|z| z.end <= event.began);
+    match before.checked_sub(1).map(|at| &present[at]) {
+        Some(z) if z.version == Some(not) && ended <= z.begin => {
+            let about = told(events, z.end, z.begin);
+            Err(format!("{:?} found another value while {z} was there: {event:?}:{about}", event.what))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// What was asked or answered between two moments.
@@ -112,16 +162,17 @@ fn told(events: &[Event], from: u64, to: u64) -> String {
     events.iter().filter(meanwhile).map(line).collect()
 }
 
-/// What a client asked before begins later ones not before it has ended.
+/// What a client asked before begins later ones not before it has ended. Events that began at one moment are of one request.
 fn keep_program_order(events: &mut [Event]) {
     events.sort_by_key(|e| e.began);
     // By client: the last end among its mutations, and among all its requests.
     let mut last: HashMap<u64, (u64, u64)> = HashMap::new();
-    for event in events {
-        let (mutations, all) = last.entry(event.client).or_default();
-        let reads = matches!(event.kind, Kind::Get(_));
-        event.began = event.began.max(if reads { *mutations } else { *all });
-        if let Some(ended) = event.ended {
+    for request in events.chunk_by_mut(|a, b| (a.client, a.began) == (b.client, b.began)) {
+        let (mutations, all) = last.entry(request[0].client).or_default();
+        let reads = request.iter().all(|e| matches!(e.kind, Kind::Get(_) | Kind::Other(_)));
+        let earliest = if reads { *mutations } else { *all };
+        request.iter_mut().for_each(|e| e.began = e.began.max(earliest));
+        if let Some(ended) = request.iter().filter_map(|e| e.ended).max() {
             *all = ended.max(*all);
             *mutations = if reads { *mutations } else { ended.max(*mutations) };
         }
@@ -137,6 +188,7 @@ fn zones(events: &[Event]) -> Result<(Vec<Zone>, Vec<Zone>), String> {
             Kind::Get(version) => version,
             Kind::Set(version) => Some(version),
             Kind::Delete => None,
+            Kind::Other(_) => continue,
         };
         match version {
             Some(v) => {
@@ -170,12 +222,43 @@ fn zones(events: &[Event]) -> Result<(Vec<Zone>, Vec<Zone>), String> {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use super::{Event, Kind, What};
     use crate::store::model::history::{Event as Found, Kind as Was, explain as search};
     use proptest::prelude::*;
 
     fn event(kind: Kind, began: u64, ended: u64) -> Event {
         Event { key: 0, kind, began, ended: Some(ended), what: What::Get, client: began }
+    }
+
+    fn explain(events: &[Event]) -> Result<(), String> {
+        super::explain(events, false)
+    }
+
+    #[test]
+    fn what_is_kept_is_not_missing_and_added_once() {
+        let (set, miss) = (event(Kind::Set(1), 2, 5), |began, ended| event(Kind::Get(None), began, ended));
+        for (nothing, is_good) in [(miss(0, 1), true), (miss(3, 9), true), (miss(6, 7), false)] {
+            assert_eq!(explain(&[set, nothing]), Ok(()), "it may be lost");
+            assert_eq!(super::explain(&[set, nothing], true).is_ok(), is_good, "{nothing:?}");
+        }
+        let [first, second] =
+            [Kind::Set(1), Kind::Set(2)].map(|kind| Event { what: What::Add, ..event(kind, 2, 5) });
+        assert_eq!(super::explain(&[first, event(Kind::Set(2), 3, 6)], true), Ok(()));
+        assert!(super::explain(&[first, second], true).is_err());
+    }
+
+    #[test]
+    fn a_value_that_was_found_was_there() {
+        let (set, seen) = (event(Kind::Set(1), 2, 5), event(Kind::Get(Some(1)), 10, 12));
+        let other = |not, began, ended| event(Kind::Other(not), began, ended);
+        assert!(explain(&[set, other(0, 0, 1)]).is_err(), "before it was asked for");
+        assert_eq!(explain(&[set, other(0, 1, 3)]), Ok(()));
+        assert!(explain(&[set, other(1, 1, 3)]).is_err(), "there is no other one");
+        let second = event(Kind::Set(2), 1, 20);
+        assert!(explain(&[set, second, seen, other(1, 6, 9)]).is_err(), "it was the first one all the time");
+        assert_eq!(explain(&[set, second, seen, other(1, 6, 11)]), Ok(()));
+        assert_eq!(explain(&[set, second, seen, other(1, 4, 9)]), Ok(()));
+        assert_eq!(explain(&[set, second, seen, other(2, 6, 9)]), Ok(()));
     }
 
     #[test]
@@ -246,6 +329,7 @@ mod tests {
                     Kind::Get(version) => Was::Get(version.map(|v| v as u32)),
                     Kind::Set(version) => Was::Set(version as u32),
                     Kind::Delete => Was::Remove,
+                    Kind::Other(_) => unreachable!("none is made"),
                 };
                 found.push(Found { key: 0, kind, began: e.began, ended: e.ended, program: None });
                 if e.kind == Kind::Get(None) {

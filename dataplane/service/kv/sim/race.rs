@@ -101,7 +101,7 @@ impl Race {
             versions: HashMap::new(),
             asked: HashMap::new(),
             next: 0,
-            history: History::default(),
+            history: History::new(life == Life::Kept),
             known: Known::default(),
             moment: 0,
             gets: 0,
@@ -189,6 +189,9 @@ impl Race {
             }
             event.kind = Kind::Get(told.map(|(version, _)| version));
             return self.history.push(event);
+        }
+        if !is_error && let Some(kind) = self.known.found((key, version), what, self.life, reply) {
+            self.history.push(Event { kind, ..event });
         }
         // A mutation that failed may have been carried out all the same.
         let is_done = is_error || what.is_done(reply);

@@ -1,5 +1,6 @@
 //! What clients of a race ask for, and what there is to be made of an answer to it.
 
+use super::history::Kind;
 use rdma_engine::sim::Rng;
 use std::collections::{HashMap, HashSet};
 
@@ -16,6 +17,8 @@ pub enum Life {
     Short,
     /// They stay until something takes their place.
     Long,
+    /// So they do, nobody deletes any, and there has to be room for all of them: whatever was there once is not missing later.
+    Kept,
 }
 
 impl Life {
@@ -61,6 +64,9 @@ impl What {
         if life == Life::Short && rng.below(FLUSHES) == 0 {
             return What::Flush;
         }
+        if life == Life::Kept {
+            return Self::choose_kept(rng, unique);
+        }
         match rng.below(100) {
             0..66 => What::Get,
             66..70 => What::Gets,
@@ -71,6 +77,19 @@ impl What {
             91 if life == Life::Short => What::SetPast,
             92..95 if !life.is_short(key) => What::Touch,
             _ => What::Delete,
+        }
+    }
+
+    /// As [`choose`](Self::choose), where nothing goes: more of what depends on what is there.
+    fn choose_kept(rng: &mut Rng, unique: Option<u64>) -> Self {
+        match rng.below(100) {
+            0..50 => What::Get,
+            50..64 => What::Gets,
+            64..70 => What::Set,
+            70..80 => What::Add,
+            80..85 => What::Replace,
+            85..97 => unique.map_or(What::Replace, What::Cas),
+            _ => What::Touch,
         }
     }
 
@@ -123,6 +142,8 @@ impl What {
 pub(super) struct Known {
     /// By key: a cas unique that was seen.
     uniques: HashMap<u32, u64>,
+    /// By key and unique: the version that it was seen with.
+    versions: HashMap<(u32, u64), u64>,
     /// Keys and uniques whose value was replaced by a `cas`.
     replaced: HashSet<(u32, u64)>,
     /// By key and version: until when it may be seen, on virtual time.
@@ -141,9 +162,36 @@ impl Known {
     pub(super) fn told(&mut self, (key, version): (u32, u64), unique: Option<u64>, asked_ns: u64) {
         if let Some(unique) = unique {
             self.uniques.insert(key, unique);
+            self.versions.insert((key, unique), version);
         }
         let until = self.seen_until.get(&(key, version)).copied().unwrap_or(u64::MAX);
         assert!(asked_ns <= until, "version {version} of key {key} is seen {} ns too late", asked_ns - until);
+    }
+
+    /// What a mutation that would write this version of the key has found there, by its answer, as far as it can be told.
+    pub(super) fn found(
+        &self,
+        (key, version): (u32, u64),
+        what: What,
+        life: Life,
+        reply: &[u8],
+    ) -> Option<Kind> {
+        let is_done = matches!(reply, b"STORED\r\n" | b"TOUCHED\r\n" | b"DELETED\r\n");
+        let found = match what {
+            What::Add if is_done => Kind::Get(None),
+            What::Add => Kind::Other(0),
+            What::Touch | What::Delete if is_done => Kind::Other(0),
+            What::Replace if is_done => Kind::Other(version),
+            What::Cas(unique) if reply != b"NOT_FOUND\r\n" => {
+                let seen = self.versions.get(&(key, unique)).filter(|_| !self.repeats)?;
+                if is_done { Kind::Get(Some(*seen)) } else { Kind::Other(*seen) }
+            }
+            What::Replace | What::Cas(_) | What::Touch => Kind::Get(None),
+            // The others do not tell, or do nothing but leave nothing.
+            What::Get | What::Gets | What::Set | What::SetPast | What::Delete | What::Flush => return None,
+        };
+        // What is past its time for the owner may be there for a gateway.
+        (found != Kind::Get(None) || !life.is_short(key)).then_some(found)
     }
 
     /// A version was written, and that was told at `now_ns`.

@@ -53,6 +53,20 @@ fn evictions_make_no_value_wrong() {
 }
 
 #[test]
+fn what_nobody_deletes_is_never_missing() {
+    for seed in 0..2 {
+        let setup = Setup { gateways: 2, partitions: 2, tear: 10, locations: 200, seed, ..Setup::default() };
+        let mut race = Race::new(setup, 400, 800, Life::Kept);
+        race.run(GETS / 2, |_| ());
+        assert_eq!(race.errors, 0, "{:?}", race.cluster.downs());
+        assert_eq!(race.cluster.node_count(Counter::KvEvicted), 0, "there is room for all");
+        assert_eq!(race.kinds_done(), 4);
+        assert!(race.hits > race.gets / 2 && race.hits < race.gets, "{} hits of {}", race.hits, race.gets);
+        race.cluster.close();
+    }
+}
+
+#[test]
 fn restarts_of_a_node_bring_nothing_back() {
     let setup = Setup { nodes: 2, gateways: 2, tear: 8, seed: 3, ..Setup::default() };
     let mut race = Race::new(setup, 200, 2000, Life::Short);
