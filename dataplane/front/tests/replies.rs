@@ -166,7 +166,10 @@ fn no_frame_has_more_segments_than_the_port_sends() {
         assert!(frames.iter().all(|frame| frame.segment_count() <= segments_max));
         assert_eq!(read(&client, &frames[..3], 1400), bytes);
         assert_eq!(read(&client, &frames[3..], 1400), bytes[..1204]);
-        drop(frames);
+        let at_once = rig.send_now(&peer, Rig::chain(&pieces[..4]), 9);
+        assert!(at_once.iter().all(|frame| frame.segment_count() <= segments_max));
+        assert_eq!(read(&client, &at_once, 1400), bytes[..1204]);
+        drop((frames, at_once));
         rig.end();
     }
 }
@@ -305,6 +308,7 @@ proptest! {
         copybreak in 0_usize..600,
         datagram_bytes in 20_u16..1480,
         room in 1_usize..9,
+        at_once in any::<bool>(),
     ) {
         let client = Client { vlan, ..if v6 { Client::v6() } else { Client::v4() } };
         let host = host(vlan);
@@ -315,12 +319,17 @@ proptest! {
         let bytes = body(lens.iter().sum());
         let mut at = 0;
         let pieces: Vec<&[u8]> = lens.iter().map(|len| { at += len; &bytes[at - len..at] }).collect();
-        rig.front.send(&peer, Rig::chain(&pieces));
+        let mut frames = vec![];
+        if at_once {
+            frames = rig.send_now(&peer, Rig::chain(&pieces), room);
+        } else {
+            rig.front.send(&peer, Rig::chain(&pieces));
+        }
         let mut text = vec![];
         let mut count = 0;
         for _ in 0..10_000 {
-            if !rig.front.has_output() { break }
-            for frame in rig.flush(room) {
+            if frames.is_empty() && !rig.front.has_output() { break }
+            for frame in frames.drain(..) {
                 prop_assert!(frame.segment_count() <= segments_max);
                 // A last segment without room for padding is left to the port.
                 let mut bytes = frame.to_vec();
@@ -331,6 +340,7 @@ proptest! {
                 count += 1;
                 text.extend(seen.text);
             }
+            frames = rig.flush(room);
         }
         prop_assert_eq!(text, bytes);
         prop_assert_eq!(rig.drops(), vec![]);

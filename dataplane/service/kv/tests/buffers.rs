@@ -15,7 +15,7 @@ fn a_value_is_whole_whatever_buffers_it_was_read_in() {
     for given in [Given::Posted, Given::Full, Given::Chained(64), Given::Chained(100), Given::Chained(256)] {
         let mut c = Cluster::new(Setup { gateways: 2, ..Setup::default() });
         c.gateways[0].end.transport.given = given;
-        for key in ["k".repeat(1), "k".repeat(63), "k".repeat(64), "k".repeat(250)] {
+        for key in ["k".to_owned(), "k".repeat(63), "k".repeat(64), "k".repeat(250)] {
             for len in lengths(&key) {
                 let value = "v".repeat(len);
                 assert_eq!(c.say(1, &format!("set {key} 7 0 {len}\r\n{value}\r\n")), "STORED\r\n");
