@@ -147,6 +147,26 @@ impl<B> Egress<B> for NoEgress {
     }
 }
 
+/// Bytes that are copied with one call. From 4 KiB on the C library's `memcpy` leaves a copy to one string instruction (as of
+/// glibc 2.36, where vectors have 32 bytes). That takes half as long again, and on some CPUs ten times as long where
+/// the target lies a few bytes behind the source within a page.
+pub(crate) const COPY_STRIDE: usize = 2048;
+
+/// Copies `from` to `to`, which is as long: `copy_from_slice` that is fast for thousands of bytes, too.
+///
+/// # Panics
+/// If the lengths differ.
+#[inline]
+pub fn copy(to: &mut [u8], from: &[u8]) {
+    if from.len() <= COPY_STRIDE {
+        return to.copy_from_slice(from);
+    }
+    assert_eq!(to.len(), from.len(), "bytes copied and room for them");
+    for (to, from) in to.chunks_mut(COPY_STRIDE).zip(from.chunks(COPY_STRIDE)) {
+        to.copy_from_slice(from);
+    }
+}
+
 /// Copies the contents of `buf` from `offset` into `out`; returns the bytes copied, fewer than `out.len()` if the
 /// contents end before.
 pub fn copy_out<B: Buf>(buf: &B, mut offset: usize, out: &mut [u8]) -> usize {
@@ -157,7 +177,7 @@ pub fn copy_out<B: Buf>(buf: &B, mut offset: usize, out: &mut [u8]) -> usize {
             continue;
         }
         let n = (segment.len() - offset).min(out.len() - done);
-        out[done..done + n].copy_from_slice(&segment[offset..offset + n]);
+        copy(&mut out[done..done + n], &segment[offset..offset + n]);
         done += n;
         offset = 0;
         if done == out.len() {
@@ -186,7 +206,7 @@ pub fn fill<'p, B: Buf>(buf: &mut B, len: usize, parts: impl Iterator<Item = &'p
                 }
                 let n = part.len().min(area.len());
                 let (now, later) = area.split_at_mut(n);
-                now.copy_from_slice(&part[..n]);
+                copy(now, &part[..n]);
                 area = later;
                 part = &part[n..];
                 left -= n;

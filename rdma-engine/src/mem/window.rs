@@ -1,5 +1,7 @@
 //! A window on memory that somebody else writes at the same time.
 
+#[cfg(not(miri))]
+use crate::buf::COPY_STRIDE;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 
@@ -138,8 +140,13 @@ unsafe fn copy(to: *mut u8, from: *const u8, len: usize) {
         type Memcpy =
             unsafe extern "C" fn(*mut libc::c_void, *const libc::c_void, libc::size_t) -> *mut libc::c_void;
         let memcpy: Memcpy = std::hint::black_box(libc::memcpy);
-        // SAFETY: the caller's promise.
-        unsafe { memcpy(to.cast(), from.cast(), len) };
+        let mut at = 0;
+        while at < len {
+            let now = (len - at).min(COPY_STRIDE);
+            // SAFETY: the caller's promise, for a part of both ranges.
+            unsafe { memcpy(to.add(at).cast(), from.add(at).cast(), now) };
+            at += now;
+        }
     }
 }
 

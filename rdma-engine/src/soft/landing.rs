@@ -4,7 +4,7 @@
 //! the posted buffer had; the posted buffer then goes home. Frames of a longer message are chained, up to
 //! [`MAX_CHAIN`]; what does not fit any more is copied into the posted buffer, with all that was kept before.
 
-use crate::buf::Buf;
+use crate::buf::{Buf, copy};
 use std::ops::Range;
 
 /// Frames kept for one message. Beyond it copying is cheaper than what the chain costs its reader.
@@ -74,7 +74,7 @@ impl<B: Buf> Landing<B> {
         if self.at == 0
             && let Some(area) = posted.spare().next().and_then(|area| area.get_mut(..bytes.len()))
         {
-            return area.copy_from_slice(bytes);
+            return copy(area, bytes);
         }
         put(posted, self.at, bytes);
     }
@@ -121,7 +121,7 @@ fn put<B: Buf>(posted: &mut B, mut at: usize, mut bytes: &[u8]) {
         }
         let n = bytes.len().min(area.len() - at);
         let (now, later) = bytes.split_at(n);
-        area[at..at + n].copy_from_slice(now);
+        copy(&mut area[at..at + n], now);
         bytes = later;
         at = 0;
     }

@@ -397,7 +397,7 @@ fn imm_header(imm: u32) -> ImmDt {
 #[inline]
 fn copy_payload<B: Buf>(buf: &B, offset: usize, out: &mut [u8]) {
     if let Some(bytes) = buf.first().get(offset..offset + out.len()) {
-        out.copy_from_slice(bytes);
+        crate::buf::copy(out, bytes);
     } else {
         crate::buf::copy_out(buf, offset, out);
     }
