@@ -31,7 +31,7 @@ pub const MOST_VALUE: usize = 1 << 20;
 /// `isthmuKV`.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"isthmuKV");
 /// Of this file.
-pub const LAYOUT_VERSION: u32 = 2;
+pub const LAYOUT_VERSION: u32 = 3;
 
 /// The first unit of an arena.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]

@@ -16,8 +16,9 @@
 use super::geometry::Geometry;
 use super::layout::{ItemHeader, LIVE, Life, Location, MOST_KEY, MOST_VALUE, SLOTS, Slot, UNIT, item_units};
 use super::seal::{Seal, Secrets};
-use super::writer::{begin_seal, sealed_header};
+use super::writer::sealed_header;
 use arrayvec::ArrayVec;
+use std::ops::Range;
 use zerocopy::FromBytes;
 
 /// The entries of a bucket that may be a key's: those with its tag that lead into the arena.
@@ -143,9 +144,9 @@ pub fn judge(secrets: &Secrets, wanted: &Wanted<'_>, pieces: &[&[u8]], times: Ti
 #[inline]
 fn check(secrets: &Secrets, wanted: &Wanted<'_>, header: &ItemHeader, piece: &[u8]) -> Option<bool> {
     let (key_len, value_len) = (usize::from(header.key_len.get()), header.value_len.get() as usize);
-    let bytes = piece.get(UNIT..UNIT + key_len + value_len)?;
-    let seal = Seal::of(&secrets.seal, &sealed_header(header, wanted.place), bytes);
-    (seal == header.seal.get()).then(|| &bytes[..key_len] == wanted.key)
+    let (key, value) = piece.get(UNIT..UNIT + key_len + value_len)?.split_at_checked(key_len)?;
+    let seal = Seal::of(&secrets.seal, &sealed_header(header, wanted.place), key, value);
+    (seal == header.seal.get()).then(|| key == wanted.key)
 }
 
 /// The same of an item in several pieces.
@@ -156,21 +157,31 @@ fn check_pieces(
     pieces: &[&[u8]],
 ) -> Option<bool> {
     let (key_len, value_len) = (usize::from(header.key_len.get()), header.value_len.get() as usize);
-    let mut seal = begin_seal(secrets, header, wanted.place);
-    let (mut skip, mut left) = (UNIT, key_len + value_len);
-    let mut key = wanted.key;
-    let mut same = key_len == key.len();
-    for piece in pieces {
-        let piece = &piece[skip.min(piece.len())..];
-        skip = 0;
-        let piece = &piece[..left.min(piece.len())];
-        left -= piece.len();
-        seal.update(piece);
-        let (of_key, rest) = key.split_at(key.len().min(piece.len()));
-        same &= piece.starts_with(of_key);
-        key = rest;
+    let mut gathered = [0; MOST_KEY];
+    let key = &mut gathered[..key_len];
+    let mut at = 0;
+    for part in parts(pieces, UNIT..UNIT + key_len) {
+        key[at..at + part.len()].copy_from_slice(part);
+        at += part.len();
     }
-    (left == 0 && seal.finish() == header.seal.get()).then_some(same)
+    let mut seal = Seal::new(&secrets.seal, &sealed_header(header, wanted.place), key);
+    let mut left = value_len;
+    for part in parts(pieces, UNIT + key_len..UNIT + key_len + value_len) {
+        seal.update(part);
+        left -= part.len();
+    }
+    (at == key_len && left == 0 && seal.finish() == header.seal.get()).then(|| key == wanted.key)
+}
+
+/// What lies in a range of the bytes of all pieces.
+fn parts<'p>(pieces: &[&'p [u8]], range: Range<usize>) -> impl Iterator<Item = &'p [u8]> {
+    let mut start = 0;
+    pieces.iter().map(move |piece| {
+        let clamp = |at: usize| at.saturating_sub(start).min(piece.len());
+        let part = &piece[clamp(range.start)..clamp(range.end)];
+        start += piece.len();
+        part
+    })
 }
 
 #[cfg(test)]

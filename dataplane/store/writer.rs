@@ -407,15 +407,13 @@ impl Writer {
             written_s: write.written_s.into(),
             seal: 0.into(),
         };
-        let mut seal = begin_seal(&self.secrets, &header, location.place);
+        header.seal = self.seal(&header, location.place, write).into();
         let start = location.place as usize * UNIT;
         let mut at = start + UNIT;
         for piece in std::iter::once(&write.key).chain(write.value) {
-            seal.update(piece);
             self.memory.write(at, piece);
             at += piece.len();
         }
-        header.seal = seal.finish().into();
         let (words, _) = header.as_bytes().as_chunks::<8>();
         for (i, word) in words.iter().enumerate().skip(1) {
             self.memory.write_word(start + 8 * i, u64::from_le_bytes(*word));
@@ -423,6 +421,16 @@ impl Writer {
         self.memory.publish_word(start, LIVE);
         let Write { key, flags, life, written_s, .. } = *write;
         Item { location, cas, flags, life, written_s, key_len: key.len(), value_len }
+    }
+
+    fn seal(&self, header: &ItemHeader, place: u64, write: &Write<'_>) -> u64 {
+        let (secret, first) = (&self.secrets.seal, sealed_header(header, place));
+        if let [value] | [value, []] = write.value {
+            return Seal::of(secret, &first, write.key, value);
+        }
+        let mut seal = Seal::new(secret, &first, write.key);
+        write.value.iter().for_each(|piece| seal.update(piece));
+        seal.finish()
     }
 
     /// A slot for a new key; when both its buckets are full the item unused for longest goes.
@@ -468,11 +476,6 @@ impl Writer {
         #[cfg(test)]
         self.memory.note(|| Store::Epoch(self.epochs.now()));
     }
-}
-
-/// The seal up to where the key begins.
-pub(super) fn begin_seal<'a>(secrets: &'a Secrets, header: &ItemHeader, place: u64) -> Seal<'a> {
-    Seal::new(&secrets.seal, &sealed_header(header, place))
 }
 
 /// What of a header is sealed, and the item's place.

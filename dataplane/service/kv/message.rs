@@ -14,7 +14,7 @@ use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 /// Version of everything in this file.
-pub const VERSION: u16 = 4;
+pub const VERSION: u16 = 5;
 
 /// `isKVnode`.
 const NODE_MAGIC: u64 = u64::from_le_bytes(*b"isKVnode");
