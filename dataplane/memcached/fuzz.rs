@@ -1,9 +1,9 @@
 //! What a fuzzer throws at the parser, and what must hold whatever it throws.
 
 use super::operation::{Fetch, Store};
-use super::request::{Command, Limits, Parsed, Request, parse};
+use super::request::{Command, Form, Limits, Parsed, Request, parse};
 use super::rpc::{self, CALL_BYTES_MAX, Call};
-use super::{KEY_BYTES_MAX, Operation, get_alone, udp};
+use super::{KEY_BYTES_MAX, Operation, get_alone, set_alone, udp};
 
 /// Small, so that short inputs get beyond it.
 const LIMITS: Limits = Limits { value_bytes_max: 100 };
@@ -32,6 +32,7 @@ pub fn fuzz_parse(bytes: &[u8]) {
 /// All requests of the input.
 fn requests(mut input: &[u8]) {
     alone(input);
+    store_alone(input);
     loop {
         let mut key = [0; KEY_BYTES_MAX];
         match parse(input, &mut key, &LIMITS) {
@@ -59,6 +60,15 @@ fn alone(input: &[u8]) {
     };
     assert!(keys.eq([found]) && used == input.len(), "another get");
     assert_eq!(fetch, Fetch { value: true, bump: true, ..Fetch::default() });
+}
+
+/// What is read as one plain `set` and no more is that.
+fn store_alone(input: &[u8]) {
+    let Some((found, store)) = set_alone(input, &LIMITS) else { return };
+    let (mut room, operation) = ([0; KEY_BYTES_MAX], Operation::Store(store));
+    let command = Command::Item { key: found, operation, form: Form::Text { quiet: false } };
+    let whole = Request { command, used: input.len(), skip: 0 };
+    assert_eq!(parse(input, &mut room, &LIMITS), Parsed::Request(whole));
 }
 
 /// What a request says is within bounds, and reaches a memory node as it is.

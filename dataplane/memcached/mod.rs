@@ -39,7 +39,7 @@ pub use operation::{Bits, Hit, Operation, Outcome};
 pub use reply::Output;
 pub use request::{Command, Form, Limits, Parsed, Refusal, Request, StatsGroup, parse};
 pub use serve::{Served, serve};
-pub use text::get_alone;
+pub use text::{get_alone, set_alone};
 
 /// Bytes that a key may have.
 pub const KEY_BYTES_MAX: usize = 250;

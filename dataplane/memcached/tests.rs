@@ -6,7 +6,7 @@ use super::operation::{Hit, Outcome};
 use super::reply::Fixed;
 use super::request::{Command, Limits, Parsed, Request, StatsGroup, parse};
 use super::rpc::{self, Call};
-use super::{ItemMap, KEY_BYTES_MAX, Served, fuzz_parse, get_alone, reply, serve};
+use super::{ItemMap, KEY_BYTES_MAX, Served, fuzz_parse, get_alone, reply, serve, set_alone};
 
 const LIMITS: Limits = Limits { value_bytes_max: 1000 };
 const NOW: u32 = 1_800_000_000;
@@ -296,6 +296,32 @@ proptest! {
             fuzz_parse(&text);
             let is_usual = (1..=KEY_BYTES_MAX).contains(&key.len()) && key.iter().all(|b| *b > b' ') && end == "\r\n";
             prop_assert_eq!(get_alone(&text), is_usual.then_some(key));
+        }
+    }
+
+    #[test]
+    fn a_set_alone_is_what_it_would_be_among_others(
+        key in prop_oneof![vec(0x1F_u8..0x24, 0..12), "[a-z!~\u{80}]{0,251}".prop_map(String::into_bytes)],
+        numbers in prop_oneof![4 => "[0-9]{1,9} [0-9]{1,9}", 1 => "[0-9 +-]{0,10}"],
+        value in vec(any::<u8>(), 0..103),
+        (said, end) in (prop_oneof![4 => Just(0), 1 => -1..2_i32], 0..5_usize),
+    ) {
+        let end = ["\r\n", "\n", "", "\r\nget b\r\n", "\r\n\r\n"][if said == 0 { end.saturating_sub(2) } else { end }];
+        let bytes = value.len().wrapping_add_signed(said as isize);
+        let head = format!(" {numbers} {bytes}\r\n");
+        let text = [b"set ", &key[..], head.as_bytes(), &value, end.as_bytes()].concat();
+        // The fuzz target asserts that it is read the same way in general.
+        fuzz_parse(&text);
+        let is_plain = (1..=KEY_BYTES_MAX).contains(&key.len()) && key.iter().all(|b| *b > b' ');
+        let digits = |n: &str| (1..10).contains(&n.len()) && n.bytes().all(|b| b.is_ascii_digit());
+        let is_usual = numbers.split(' ').count() == 2 && numbers.split(' ').all(digits) && said == 0;
+        if is_plain && is_usual && end == "\r\n" && value.len() <= 100 {
+            let limits = Limits { value_bytes_max: 100 };
+            let (found, store) = set_alone(&text, &limits).expect("a plain set");
+            prop_assert_eq!((found, store.value), (&key[..], &value[..]));
+            prop_assert_eq!(set_alone(&text, &Limits { value_bytes_max: value.len().wrapping_sub(1) }).is_some(), value.is_empty());
+        } else if !is_plain || !is_usual {
+            prop_assert_eq!(set_alone(&text, &Limits { value_bytes_max: 100 }), None);
         }
     }
 

@@ -80,17 +80,23 @@ pub(super) fn get_one(line: &[u8]) -> Option<Command<'_>> {
 #[inline]
 pub fn get_alone(text: &[u8]) -> Option<&[u8]> {
     let key = text.strip_prefix(b"get ")?.strip_suffix(b"\r\n")?;
-    let (words, rest) = key.as_chunks::<8>();
-    let plain = match key.last_chunk() {
-        Some(last) => words.iter().chain([last]).all(|word| is_plain(u64::from_le_bytes(*word))),
-        None => rest.iter().all(|byte| *byte > b' '),
-    };
-    (plain && (1..=KEY_BYTES_MAX).contains(&key.len())).then_some(key)
+    is_plain(key).then_some(key)
 }
 
-/// True if each of eight bytes is above that of a space.
+/// True of a key whose bytes are all above that of a space.
 #[inline]
-fn is_plain(word: u64) -> bool {
+fn is_plain(key: &[u8]) -> bool {
+    let (words, rest) = key.as_chunks::<8>();
+    let plain = match key.last_chunk() {
+        Some(last) => words.iter().chain([last]).all(|word| are_plain(u64::from_le_bytes(*word))),
+        None => rest.iter().all(|byte| *byte > b' '),
+    };
+    plain && (1..=KEY_BYTES_MAX).contains(&key.len())
+}
+
+/// The same of eight bytes.
+#[inline]
+fn are_plain(word: u64) -> bool {
     const ONES: u64 = u64::from_le_bytes([1; 8]);
     // Below: no borrow goes past the lowest such byte, and any will do.
     word.wrapping_sub(ONES * 0x21) & !word & (ONES << 7) == 0
@@ -152,25 +158,38 @@ fn update<'a>(mode: Mode, arguments: &Arguments<'a>, limits: &Limits) -> Step<'a
 /// understand it.
 #[inline]
 pub(super) fn set_plain<'a>(line: &'a [u8], limits: &Limits) -> Option<Step<'a>> {
-    let rest = line.strip_prefix(b"set ")?;
-    let end = find(b' ', rest)?;
-    let (key, numbers) = (&rest[..end], &rest[end + 1..]);
-    if !(1..=KEY_BYTES_MAX).contains(&key.len()) {
+    let (key, store, bytes, rest) = set_head(line)?;
+    if !rest.is_empty() {
         return None;
     }
-    let (flags, numbers) = digits(numbers)?;
-    let (exptime, numbers) = digits(numbers.strip_prefix(b" ")?)?;
-    let (bytes, numbers) = digits(numbers.strip_prefix(b" ")?)?;
-    if !numbers.is_empty() {
-        return None;
-    }
-    let (exptime, bytes) = (Exptime(exptime as i32), bytes as usize);
     if bytes > limits.value_bytes_max {
         let command = Command::TooLarge { stale_key: Some(key), quiet: false };
         return Some(Step::Skip { command, bytes });
     }
-    let store = Store { mode: Mode::Set, flags, exptime, ..Store::default() };
     Some(Step::Data { key, store, form: Form::Text { quiet: false }, bytes })
+}
+
+/// Key and contents, if all that a text says is one such `set` with its value: [`parse`](super::parse) understands the same.
+/// Texts that say so in a less usual way are left to that.
+#[inline]
+pub fn set_alone<'a>(text: &'a [u8], limits: &Limits) -> Option<(&'a [u8], Store<'a>)> {
+    let (key, store, bytes, rest) = set_head(text)?;
+    let value = rest.strip_prefix(b"\r\n")?.strip_suffix(b"\r\n")?;
+    let is_whole = value.len() == bytes && bytes <= limits.value_bytes_max;
+    (is_whole && is_plain(key)).then_some((key, Store { value, ..store }))
+}
+
+/// Key, contents but for the value, its bytes, and what follows the last of these numbers.
+#[inline]
+fn set_head(text: &[u8]) -> Option<(&[u8], Store<'_>, usize, &[u8])> {
+    let rest = text.strip_prefix(b"set ")?;
+    let end = find(b' ', rest.get(..=KEY_BYTES_MAX).unwrap_or(rest)).filter(|end| *end > 0)?;
+    let (key, numbers) = (&rest[..end], &rest[end + 1..]);
+    let (flags, numbers) = digits(numbers)?;
+    let (exptime, numbers) = digits(numbers.strip_prefix(b" ")?)?;
+    let (bytes, rest) = digits(numbers.strip_prefix(b" ")?)?;
+    let store = Store { mode: Mode::Set, flags, exptime: Exptime(exptime as i32), ..Store::default() };
+    Some((key, store, bytes as usize, rest))
 }
 
 /// A number of one to nine digits, and what follows it.

@@ -51,13 +51,8 @@ pub(super) fn entries(memory: &Memory, geometry: &Geometry, probe: &Probe) -> im
 #[inline]
 pub(super) fn tagged(memory: &Memory, geometry: &Geometry, probe: &Probe) -> impl Iterator<Item = Entry> {
     let Probe { partition, buckets, tag, .. } = *probe;
-    let mut bits = 0u32;
     let [first, second] = buckets.map(|b| geometry.bucket_offset(partition, b));
-    for (offset, shift) in [(first, 0), (second, SLOTS)] {
-        for slot in 0..SLOTS {
-            bits |= u32::from(memory.word(offset + 8 * slot) as u16 == tag) << (shift + slot);
-        }
-    }
+    let mut bits = with_tag(memory, first, tag) | with_tag(memory, second, tag) << SLOTS;
     std::iter::from_fn(move || {
         while bits != 0 {
             let at = bits.trailing_zeros() as usize;
@@ -70,6 +65,17 @@ pub(super) fn tagged(memory: &Memory, geometry: &Geometry, probe: &Probe) -> imp
         }
         None
     })
+}
+
+/// A bit for every slot of a bucket that has this tag.
+#[inline]
+fn with_tag(memory: &Memory, offset: usize, tag: u16) -> u32 {
+    // Nobody else writes here: the bucket may be copied as a whole.
+    let mut bucket = [0; UNIT];
+    memory.read(offset, &mut bucket);
+    let (slots, _) = bucket.as_chunks::<8>();
+    let has_tag = |slot: &[u8; 8]| u64::from_le_bytes(*slot) as u16 == tag;
+    slots.iter().enumerate().fold(0, |bits, (at, slot)| bits | u32::from(has_tag(slot)) << at)
 }
 
 /// The entry of the slot at this offset.

@@ -140,13 +140,23 @@ pub struct ItemHeader {
 }
 
 /// What the seal covers of a header.
-pub(super) const SEALED: std::ops::Range<usize> = 16..56;
+const SEALED: std::ops::Range<usize> = 16..56;
 
 const _: () = assert!(size_of::<Superblock>() == UNIT);
 const _: () = assert!(size_of::<PartitionBlock>() == UNIT);
 const _: () = assert!(size_of::<ItemHeader>() == UNIT);
 const _: () = assert!(std::mem::offset_of!(ItemHeader, seq) == SEALED.start);
 const _: () = assert!(std::mem::offset_of!(ItemHeader, seal) == SEALED.end);
+
+/// What of a header is sealed, and the item's place.
+#[inline]
+pub(super) fn sealed_header(header: &ItemHeader, place: u64) -> [u8; UNIT] {
+    // The words outside the seal make room for the place.
+    let mut first = [0; UNIT];
+    first[SEALED].copy_from_slice(&header.as_bytes()[SEALED]);
+    first[SEALED.end..].copy_from_slice(&place.to_le_bytes());
+    first
+}
 /// Where the life word is in an item.
 pub(super) const LIFE_AT: usize = std::mem::offset_of!(ItemHeader, life);
 

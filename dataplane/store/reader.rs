@@ -14,9 +14,10 @@
 //! No candidate at all is "not found" if the generation is the gateway's own. After a few rounds it asks the node by SEND.
 
 use super::geometry::Geometry;
-use super::layout::{ItemHeader, LIVE, Life, Location, MOST_KEY, MOST_VALUE, SLOTS, Slot, UNIT, item_units};
+use super::layout::{
+    ItemHeader, LIVE, Life, Location, MOST_KEY, MOST_VALUE, SLOTS, Slot, UNIT, item_units, sealed_header,
+};
 use super::seal::{Seal, Secrets};
-use super::writer::sealed_header;
 use arrayvec::ArrayVec;
 use std::ops::Range;
 use zerocopy::FromBytes;

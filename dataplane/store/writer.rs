@@ -5,8 +5,8 @@ use super::evict::Ageing;
 use super::geometry::{Geometry, Probe};
 use super::index::{self, Entry};
 use super::layout::{
-    DEAD, ItemHeader, LIFE_AT, LIVE, Life, Location, MOST_KEY, MOST_VALUE, PartitionBlock, SEALED, Slot,
-    UNIT, item_units,
+    DEAD, ItemHeader, LIFE_AT, LIVE, Life, Location, MOST_KEY, MOST_VALUE, PartitionBlock, Slot, UNIT,
+    item_units, sealed_header,
 };
 use super::reclaim::{BadReport, Epochs};
 use super::region::Memory;
@@ -181,8 +181,12 @@ impl Writer {
 
     /// The item of a key, if it has one that is not past its time.
     pub fn find(&mut self, key: &[u8], now_ms: u64) -> Option<Item> {
-        let probe = self.probe(key);
-        let entry = self.entry(&probe, key, now_ms);
+        self.find_at(&self.probe(key), key, now_ms)
+    }
+
+    /// The same of a key whose [`probe`](Self::probe) is known.
+    pub fn find_at(&mut self, probe: &Probe, key: &[u8], now_ms: u64) -> Option<Item> {
+        let entry = self.entry(probe, key, now_ms);
         self.found = LastFound { hash: probe.hash, entry };
         let entry = entry?;
         let stamp = self.ageing.stamp();
@@ -226,6 +230,14 @@ impl Writer {
     /// # Errors
     /// If there is no place for it; then nothing has changed but for what was evicted.
     pub fn set(&mut self, write: &Write<'_>, now_ms: u64) -> Result<Item, Refused> {
+        self.set_at(&self.probe(write.key), write, now_ms)
+    }
+
+    /// The same of a key whose [`probe`](Self::probe) is known.
+    ///
+    /// # Errors
+    /// Those of [`set`](Self::set).
+    pub fn set_at(&mut self, probe: &Probe, write: &Write<'_>, now_ms: u64) -> Result<Item, Refused> {
         let value_len: usize = write.value.iter().map(|v| v.len()).sum();
         if !(1..=MOST_KEY).contains(&write.key.len()) || value_len > MOST_VALUE {
             return Err(Refused::Size);
@@ -237,16 +249,15 @@ impl Writer {
             self.counts.busy += 1;
             return Err(Refused::Busy);
         };
-        let probe = self.probe(write.key);
         let old = match self.found.entry {
             // It was just looked for, and its slot is as it was.
             Some(entry) if self.found.hash == probe.hash && self.is_at(&entry) => Some(entry),
-            _ => self.entry(&probe, write.key, now_ms),
+            _ => self.entry(probe, write.key, now_ms),
         };
         self.found = LastFound::NONE;
         let offset = match old {
             Some(entry) => entry.offset,
-            None => self.vacate(&probe),
+            None => self.vacate(probe),
         };
         self.seq += 1;
         let location = Location { place, units, seq: self.seq };
@@ -354,7 +365,8 @@ impl Writer {
         self.memory.publish_word(self.geometry.partition_offset(self.partition) + at, generation);
     }
 
-    pub(super) fn probe(&self, key: &[u8]) -> Probe {
+    /// Where a key may be.
+    pub fn probe(&self, key: &[u8]) -> Probe {
         // A key of another partition is the caller's mistake; it finds no harm here.
         Probe { partition: self.partition, ..self.geometry.probe(&self.secrets, key) }
     }
@@ -476,14 +488,4 @@ impl Writer {
         #[cfg(test)]
         self.memory.note(|| Store::Epoch(self.epochs.now()));
     }
-}
-
-/// What of a header is sealed, and the item's place.
-#[inline]
-pub(super) fn sealed_header(header: &ItemHeader, place: u64) -> [u8; UNIT] {
-    // The words outside the seal make room for the place.
-    let mut first = [0; UNIT];
-    first[SEALED].copy_from_slice(&header.as_bytes()[SEALED]);
-    first[SEALED.end..].copy_from_slice(&place.to_le_bytes());
-    first
 }

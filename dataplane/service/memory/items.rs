@@ -4,6 +4,7 @@ use crate::memcached::engine::{Change, Content, Full, Item as Found, Items, drop
 use crate::memcached::operation::{Bits, Mode, Operation};
 use crate::memcached::reply::Output;
 use crate::memcached::rpc;
+use crate::store::geometry::Probe;
 use crate::store::layout::{Life, Location, NEVER};
 use crate::store::{Item, Refused, Write, Writer};
 
@@ -46,6 +47,8 @@ pub struct NodeItems<'w> {
     scratch: &'w mut [u8],
     /// Milliseconds since 1970.
     unix_ms: u64,
+    /// Where the key may be.
+    probe: Probe,
     current: Option<Item>,
     busy: bool,
 }
@@ -53,7 +56,7 @@ pub struct NodeItems<'w> {
 impl<'w> NodeItems<'w> {
     /// `scratch` has room for the largest value.
     pub fn new(writer: &'w mut Writer, scratch: &'w mut [u8], unix_ms: u64) -> Self {
-        NodeItems { writer, scratch, unix_ms, current: None, busy: false }
+        NodeItems { writer, scratch, unix_ms, probe: Probe::NOWHERE, current: None, busy: false }
     }
 
     /// Carries out an operation and puts its outcome, as in [`rpc`].
@@ -80,7 +83,8 @@ impl<'w> NodeItems<'w> {
     }
 
     fn load(&mut self, key: &[u8], value: bool) {
-        self.current = self.writer.find(key, self.unix_ms);
+        self.probe = self.writer.probe(key);
+        self.current = self.writer.find_at(&self.probe, key, self.unix_ms);
         if let Some(item) = self.current.filter(|_| value) {
             self.writer.read(&item, 0, &mut self.scratch[..item.value_len]);
         }
@@ -88,12 +92,13 @@ impl<'w> NodeItems<'w> {
 
     fn put(
         writer: &mut Writer,
+        probe: &Probe,
         current: &mut Option<Item>,
         busy: &mut bool,
         write: &Write<'_>,
         unix_ms: u64,
     ) -> Result<u64, Full> {
-        match writer.set(write, unix_ms) {
+        match writer.set_at(probe, write, unix_ms) {
             Ok(item) => {
                 *current = Some(item);
                 Ok(item.cas)
@@ -101,7 +106,7 @@ impl<'w> NodeItems<'w> {
             Err(why) => {
                 *busy |= why == Refused::Busy;
                 // An eviction may have taken what was there.
-                *current = current.and(writer.find(write.key, unix_ms));
+                *current = current.and(writer.find_at(probe, write.key, unix_ms));
                 Err(Full)
             }
         }
@@ -147,7 +152,7 @@ impl Items for NodeItems<'_> {
             cas: None,
             written_s: seconds(self.unix_ms),
         };
-        Self::put(self.writer, &mut self.current, &mut self.busy, &write, self.unix_ms)
+        Self::put(self.writer, &self.probe, &mut self.current, &mut self.busy, &write, self.unix_ms)
     }
 
     fn extend(&mut self, key: &[u8], bytes: &[u8], front: bool, _: u32) -> Result<u64, Full> {
@@ -166,7 +171,7 @@ impl Items for NodeItems<'_> {
             cas: None,
             written_s: seconds(self.unix_ms),
         };
-        Self::put(self.writer, &mut self.current, &mut self.busy, &write, self.unix_ms)
+        Self::put(self.writer, &self.probe, &mut self.current, &mut self.busy, &write, self.unix_ms)
     }
 
     fn amend(&mut self, key: &[u8], change: &Change, now: u32) -> Option<Found<'_>> {
@@ -182,7 +187,8 @@ impl Items for NodeItems<'_> {
                 cas: None,
                 written_s: item.written_s,
             };
-            Self::put(self.writer, &mut self.current, &mut self.busy, &write, self.unix_ms).ok()?;
+            Self::put(self.writer, &self.probe, &mut self.current, &mut self.busy, &write, self.unix_ms)
+                .ok()?;
         } else if life != item.life {
             // By the clock of its last moment: what was just found is there, even if it is past its time now.
             self.current = self.writer.touch(key, life, self.unix_ms);

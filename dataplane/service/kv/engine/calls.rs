@@ -266,6 +266,7 @@ impl<B: Buf, C: Client> Engine<B, C> {
                     None => {}
                 }
                 answer.adj(ANSWER_HEADER);
+                let Err(answer) = self.answer_stored(ctx, at, answer) else { return };
                 return self.finish(ctx, at, Outcome::Answer(answer));
             }
             AnswerKind::Stale | AnswerKind::OtherMembership => {

@@ -47,10 +47,17 @@ impl StoreAt {
     /// What a command stores whose value lies in `frame`.
     #[inline]
     pub(super) fn of(command: &Command<'_>, frame: &[u8]) -> Option<Self> {
-        let Command::Item { operation: Operation::Store(store), form: Form::Text { .. }, .. } = command
-        else {
-            return None;
-        };
+        match command {
+            Command::Item { operation: Operation::Store(store), form: Form::Text { .. }, .. } => {
+                Self::of_store(store, frame)
+            }
+            _ => None,
+        }
+    }
+
+    /// The same of what is stored.
+    #[inline]
+    pub(super) fn of_store(store: &Store<'_>, frame: &[u8]) -> Option<Self> {
         let Store { mode, flags, exptime, cas, accept_older: false, binary: false, value } = *store else {
             return None;
         };
