@@ -256,8 +256,10 @@ mod tests {
         seal.finish()
     }
 
+    type Hash = Box<dyn Fn(&[u8]) -> u64>;
+
     /// Both hashes with keys of these bits.
-    fn hashes(bits: [u64; 2]) -> [Box<dyn Fn(&[u8]) -> u64>; 2] {
+    fn hashes(bits: [u64; 2]) -> [Hash; 2] {
         let (secret, seal) = (Secret::new(bits), SealSecret::new(bits));
         [Box::new(move |bytes| secret.hash(bytes)), Box::new(move |bytes| sealed(&seal, bytes))]
     }

@@ -216,3 +216,25 @@ pub fn fill<'p, B: Buf>(buf: &mut B, len: usize, parts: impl Iterator<Item = &'p
     buf.filled(len - left);
     left == 0
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn copies_of_any_length_are_whole() {
+        let from: Vec<u8> = (0..3 * COPY_STRIDE + 9).map(|i| (i % 251) as u8).collect();
+        for len in [0, 1, COPY_STRIDE - 1, COPY_STRIDE, COPY_STRIDE + 1, 2 * COPY_STRIDE, from.len() - 1] {
+            let mut to = vec![0xEE; len + 1];
+            copy(&mut to[..len], &from[..len]);
+            assert_eq!(&to[..len], &from[..len]);
+            assert_eq!(to[len], 0xEE);
+        }
+    }
+
+    #[test]
+    #[should_panic(expected = "bytes copied")]
+    fn a_copy_is_as_long_as_what_is_copied() {
+        copy(&mut [0; COPY_STRIDE + 8], &[0; COPY_STRIDE + 7]);
+    }
+}

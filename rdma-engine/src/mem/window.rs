@@ -178,6 +178,20 @@ mod tests {
     }
 
     #[test]
+    fn copies_of_any_length_are_whole() {
+        let arena = Arena::new(16_384, Backing::Pages).unwrap();
+        let w = arena.window();
+        let from: Vec<u8> = (0..6000).map(|i| (i % 251) as u8).collect();
+        for len in [2047, 2048, 2049, 4096, 6000] {
+            let mut out = vec![0; len + 1];
+            w.copy_in(7, &from[..len]);
+            w.copy_in(7 + len, &[0xEE]);
+            w.copy_out(7, &mut out);
+            assert_eq!((&out[..len], out[len]), (&from[..len], 0xEE));
+        }
+    }
+
+    #[test]
     #[should_panic(expected = "not aligned")]
     fn words_are_aligned() {
         let arena = Arena::new(64, Backing::Pages).unwrap();

@@ -5,6 +5,7 @@
 
 use super::job::{Job, KeyAt, Task};
 use super::request::{Answer, Client, Request, Roll, StoreAt, Style};
+use super::verb::Verb;
 use super::{Engine, Reply};
 use crate::memcached::{Outcome, get_alone, reply, rpc, set_alone};
 use crate::service::Context;
@@ -21,7 +22,7 @@ const END: &[u8] = b"\r\nEND\r\n";
 const STORED: &[u8] = b"STORED\r\n";
 /// How the two are answered.
 const VALUE: Style = Style::Values { cas: false };
-const WORD: Style = Style::Word { quiet: false };
+const WORD: Style = Style::Word { quiet: false, verb: Verb::Store };
 
 /// Such a request: where its key is in the frame, where the text ends, and what it stores.
 pub(super) struct One {
@@ -62,9 +63,9 @@ impl<B: Buf, C: Client> Engine<B, C> {
         let node = self.members.owner(&self.owners, bytes);
         let (part, probe) = self.aim(node, bytes);
         let lane = (probe != Probe::NOWHERE).then_some(probe.hash ^ client.flow());
-        let (style, task, counter) = match store {
-            None => (VALUE, Task::Fetch { claim: false }, Counter::KvGets),
-            Some(_) => (WORD, Task::Call, Counter::KvMutations),
+        let (style, task) = match store {
+            None => (VALUE, Task::Fetch { claim: false }),
+            Some(_) => (WORD, Task::Call),
         };
         let request = Request {
             client,
@@ -83,7 +84,8 @@ impl<B: Buf, C: Client> Engine<B, C> {
             return debug_assert!(false, "no room for a job");
         };
         request.roll = Roll { first: job, last: job, pending: 1 };
-        ctx.tally.add(counter, 1);
+        ctx.tally.add(if style == VALUE { Counter::KvGets } else { Counter::KvMutations }, 1);
+        ctx.tally.add(Counter::KvSets, u64::from(style == WORD));
         if let Some(lane) = lane {
             self.order.prefetch(lane);
             self.locations.prefetch(probe.hash);

@@ -2,6 +2,7 @@
 
 use crate::service::kv::sim::{Cluster, Setup};
 use crate::stats::Counter;
+use rdma_engine::buf::Pool;
 
 /// Located GETs keep the send queue full, one of them coming back in a turn and one more being asked. What needs more room than
 /// that, or came before, has its turn all the same.
@@ -71,20 +72,10 @@ fn what_comes_behind_a_completion_overtakes_nothing() {
 fn every_get_is_a_hit_a_miss_or_an_error_however_it_is_asked() {
     let mut c = Cluster::new(Setup::default());
     c.say(0, "set key 0 0 4\r\nfour\r\n");
-    let counters = [
-        Counter::KvRequests,
-        Counter::KvReplies,
-        Counter::KvGets,
-        Counter::KvGetHits,
-        Counter::KvGetMisses,
-        Counter::KvReads,
-    ];
     let mut counted = |text: &str| {
-        let before = counters.map(|counter| c.count(counter));
-        c.say(0, text);
-        let mut counts = counters.map(|counter| c.count(counter));
-        counts.iter_mut().zip(before).for_each(|(count, before)| *count -= before);
-        counts
+        let counters = [Counter::KvGets, Counter::KvGetHits, Counter::KvGetMisses, Counter::KvReads];
+        let counters = [[Counter::KvRequests, Counter::KvReplies].as_slice(), &counters].concat();
+        counted(&mut c, &counters, text)
     };
     // With two spaces it does not go the short way.
     for hit in ["get key\r\n", "get  key\r\n", "gets key\r\n", "mg key v\r\n"] {
@@ -94,4 +85,50 @@ fn every_get_is_a_hit_a_miss_or_an_error_however_it_is_asked() {
         assert_eq!(counted(miss), [1, 1, 1, 0, 1, 0], "{miss:?}");
     }
     c.close();
+}
+
+#[test]
+fn every_set_is_counted_however_it_is_asked() {
+    let mut c = Cluster::new(Setup::default());
+    let counters = [
+        Counter::KvRequests,
+        Counter::KvReplies,
+        Counter::KvMutations,
+        Counter::KvSets,
+        Counter::KvCalls,
+        Counter::KvUnanswered,
+    ];
+    for said in ["set key 0 0 4\r\nfour\r\n", "set key  0 0 4\r\nfour\r\n", "ms key 4\r\nfour\r\n"] {
+        assert_eq!(counted(&mut c, &counters, said), [1, 1, 1, 1, 1, 0], "{said:?}");
+        assert_eq!(c.say(0, "get key\r\n"), "VALUE key 0 4\r\nfour\r\nEND\r\n");
+    }
+    c.close();
+}
+
+#[test]
+fn a_set_is_answered_in_the_frame_it_came_in() {
+    let mut c = Cluster::new(Setup::default());
+    let calls = c.count(Counter::KvCalls);
+    c.ask(0, 5, b"set key 0 0 4\r\nfour\r\n");
+    assert!(c.until(|c| c.count(Counter::KvCalls) > calls));
+    // There is no other one.
+    let frames = &c.gateways[0].end.pools.frames;
+    let held: Vec<_> = std::iter::from_fn(|| frames.alloc()).collect();
+    assert!(!held.is_empty());
+    assert!(c.until(|c| !c.gateways[0].replies.is_empty()));
+    assert_eq!(c.gateways[0].replies.pop_front(), Some((5, b"STORED\r\n".to_vec())));
+    drop(held);
+    // One that a part of the message shares is of no use for that until the message has gone.
+    let value = "v".repeat(1000);
+    assert_eq!(c.say(0, &format!("set key 0 0 1000\r\n{value}\r\n")), "STORED\r\n");
+    assert_eq!(c.say(0, "get key\r\n"), format!("VALUE key 0 1000\r\n{value}\r\nEND\r\n"));
+    c.close();
+}
+
+/// What saying something adds to these.
+fn counted(c: &mut Cluster, counters: &[Counter], text: &str) -> Vec<u64> {
+    let now = |c: &Cluster| counters.iter().map(|counter| c.count(*counter)).collect::<Vec<_>>();
+    let before = now(c);
+    c.say(0, text);
+    now(c).iter().zip(before).map(|(now, before)| now - before).collect()
 }
