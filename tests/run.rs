@@ -309,6 +309,10 @@ fn memory_nodes_come_and_go_by_a_reload() {
     assert!(load["good"] == true && load["requests"].as_u64() > Some(500), "{load}\n{log}");
     assert_eq!(last["unclean"], serde_json::json!([]), "{log}");
     assert!(log.contains("one has left"), "{log}");
+    // By TCP the ends say that they are ready; that RDMA gets through is known from answers.
+    let ready = log.find("two at 127.0.0.1 has its queue pairs ready").expect(&log);
+    let answered = log.find("every memory node has answered over RDMA").expect(&log);
+    assert!(ready < answered && !log.contains("connected"), "{log}");
 }
 
 /// Nobody can read what it says: it carries on, drains, and leaves nothing below the runtime directory.
@@ -338,6 +342,34 @@ fn a_log_that_cannot_be_written_stops_nothing() {
     let left = fs::read_dir(dir.join("dpdk")).unwrap().flatten().map(|prefix| prefix.path());
     let files: usize = left.map(|prefix| fs::read_dir(prefix).unwrap().count()).sum();
     assert_eq!(files, 0, "files of DPDK are left");
+}
+
+/// A process that is killed without hugepages leaves no files in the runtime directory, and no directory of its own.
+#[test]
+fn a_killed_process_leaves_nothing_that_piles_up() {
+    let dir = directory("killed");
+    drop(fs::remove_dir_all(&dir));
+    fs::create_dir_all(&dir).unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_isthmus"));
+    command.args(["--no-huge", "--", "run", "conf/source-sink.toml"]).env("RUNTIME_DIRECTORY", &dir);
+    let none = std::process::Stdio::null;
+    let mut child = command.stderr(none()).stdout(none()).spawn().unwrap();
+    let left = || -> Vec<PathBuf> {
+        let prefixes = fs::read_dir(dir.join("dpdk")).into_iter().flatten().flatten();
+        prefixes
+            .flat_map(|prefix| fs::read_dir(prefix.path()).into_iter().flatten().flatten())
+            .map(|e| e.path())
+            .collect()
+    };
+    let is_up = || left().iter().any(|path| path.ends_with("dpdk_telemetry.v2"));
+    let started = Instant::now();
+    while !is_up() {
+        assert!(started.elapsed() < Duration::from_secs(30), "it does not start");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    child.kill().unwrap();
+    child.wait().unwrap();
+    assert_eq!(left(), [dir.join("dpdk/rte/dpdk_telemetry.v2")]);
 }
 
 /// What DPDK would start without is named, and nothing runs.

@@ -113,7 +113,12 @@ impl<D: Endpoint> NodeControl<'_, D> {
     fn on_established(&mut self, link: usize) {
         if let Some(m) = &mut self.links[link].meeting {
             m.phase = Phase::Established;
-            info!(node = %self.settings.name, "connected to {} at {}", m.peer_name, m.peer);
+            // What has been said so far came by TCP.
+            info!(
+                node = %self.settings.name,
+                "{} at {} has its queue pairs ready, and so has this end: whether RDMA gets through will show",
+                m.peer_name, m.peer
+            );
         }
         let ready: Vec<_> = self.links[link].working().map(|p| (p.worker, p.path)).collect();
         for (worker, path) in ready {

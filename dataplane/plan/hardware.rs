@@ -6,7 +6,7 @@
 pub struct Hardware {
     /// CPUs that this process may run on.
     pub cpus: Vec<u16>,
-    /// Free hugepage memory in MiB.
+    /// Hugepage memory in MiB that is free, or will be when DPDK starts.
     pub hugepages_free_mib: Option<u64>,
     /// All memory in MiB.
     pub memory_mib: Option<u64>,

@@ -113,14 +113,15 @@ fn devices_are_there(file: &ConfigFile, hardware: &Hardware, eal: &Eal) -> Resul
     Err(RunError::Devices { names: names.join(" and "), said: eal.start_problems().to_string(), remedy })
 }
 
-/// The program's name and the plan's EAL options; and a file prefix of this process's own where none is given and EAL
-/// would lock files in the name of a prefix that other processes use as well.
+/// The program's name and the plan's EAL options. Without hugepages EAL would share files with secondary processes, which there
+/// are none of, lock them in the name of a prefix that other processes use as well, and leave them when it is killed: so it has
+/// none, unless a prefix is given.
 fn complete_args(plan: Vec<String>) -> Vec<String> {
     let mut args = vec!["isthmus".to_owned()];
     args.extend(plan);
     let given = |option: &str| args.iter().any(|a| a == option || a.starts_with(&format!("{option}=")));
-    if given("--no-huge") && !given("--file-prefix") {
-        args.push(format!("--file-prefix=isthmus-{}", std::process::id()));
+    if given("--no-huge") && !given("--file-prefix") && !given("--no-shconf") {
+        args.push("--no-shconf".to_owned());
     }
     args
 }

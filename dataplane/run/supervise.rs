@@ -181,12 +181,15 @@ impl<'a, D: Endpoint> Supervisor<'a, D> {
         self.stop(signals);
     }
 
-    /// What may come now. A process of memory nodes has connected to nobody: gateways come to it.
+    /// What may come now, and what is known: memory nodes have answered calls of their gateways, of relays only their queue
+    /// pairs are there. A process of memory nodes has connected to nobody: gateways come to it.
     fn ready(&self) -> &'static str {
         if self.controls.iter().all(|control| control.is_memory_node()) {
             "ready: gateways may come"
+        } else if self.workers.iter().any(|worker| worker.service == "kv") {
+            "every memory node has answered over RDMA: clients may come"
         } else {
-            "everything is connected: traffic may come"
+            "all queue pairs are ready at both ends: traffic may come"
         }
     }
 

@@ -3,7 +3,7 @@
 #![allow(unsafe_code)] // Asks the EAL for its heap statistics.
 
 use core::mem::MaybeUninit;
-use std::fs;
+use std::fs::{self, File};
 use std::path::Path;
 
 use dpdk_sys as sys;
@@ -34,6 +34,42 @@ impl Hugepages {
     pub fn free_bytes() -> u64 {
         Self::list().iter().map(|h| h.page_size * h.free).sum()
     }
+
+    /// Bytes of hugepages in files that DPDK processes left when they were killed. They are not free, and the EAL frees
+    /// them when it starts with hugepages, whatever its file prefix. Needs no EAL; files that may not be opened do not count.
+    pub fn left_bytes() -> u64 {
+        let mounts = fs::read_to_string("/proc/mounts").unwrap_or_default();
+        huge_mounts(&mounts).iter().map(|dir| left_in(Path::new(dir))).sum()
+    }
+}
+
+/// Where hugepages are mounted: of each size the first place, which is the one that the EAL takes.
+fn huge_mounts(mounts: &str) -> Vec<&str> {
+    let mut found: Vec<(&str, &str)> = Vec::new();
+    for line in mounts.lines() {
+        let mut words = line.split(' ').skip(1);
+        let (Some(dir), Some("hugetlbfs"), Some(options)) = (words.next(), words.next(), words.next()) else {
+            continue;
+        };
+        let size = options.split(',').find_map(|option| option.strip_prefix("pagesize=")).unwrap_or_default();
+        if found.iter().all(|(other, _)| *other != size) {
+            found.push((size, dir));
+        }
+    }
+    found.into_iter().map(|(_, dir)| dir).collect()
+}
+
+/// Bytes of the files in `dir` that have a name as the EAL gives them, and that no process has locked as the EAL locks its own.
+fn left_in(dir: &Path) -> u64 {
+    let Ok(entries) = fs::read_dir(dir) else { return 0 };
+    let is_ours = |name: &str| {
+        name.rsplit_once("map_").is_some_and(|(_, number)| number.bytes().all(|b| b.is_ascii_digit()))
+    };
+    let named = entries.flatten().filter(|entry| entry.file_name().to_str().is_some_and(is_ours));
+    // Closing the file gives the lock back.
+    let is_left = |file: &File| file.try_lock().is_ok();
+    let left = named.filter_map(|entry| File::open(entry.path()).ok()).filter(is_left);
+    left.filter_map(|file| file.metadata().ok()).map(|meta| meta.len()).sum()
 }
 
 /// Reads a directory such as `hugepages-2048kB`.
@@ -81,5 +117,38 @@ fn heap_stats(index: u32) -> Option<HeapStats> {
             free: raw.heap_freesz_bytes,
             largest_free: raw.greatest_free_size,
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_that_nobody_holds_are_what_was_left() {
+        let dir = std::env::temp_dir().join(format!("left-pages-{}", std::process::id()));
+        fs::create_dir_all(&dir).unwrap();
+        for (name, bytes) in
+            [("rtemap_0", 100), ("isthmusmap_17", 50), ("isthmusmap_18", 7), ("map_of_none", 1), ("x", 1)]
+        {
+            fs::write(dir.join(name), vec![0; bytes]).unwrap();
+        }
+        let held = File::open(dir.join("isthmusmap_18")).unwrap();
+        held.lock_shared().unwrap();
+        assert_eq!(left_in(&dir), 150);
+        held.unlock().unwrap();
+        assert_eq!(left_in(&dir), 157);
+        fs::remove_dir_all(&dir).unwrap();
+        assert_eq!(left_in(&dir), 0);
+    }
+
+    #[test]
+    fn the_first_mount_of_each_size_counts() {
+        let mounts = "proc /proc proc rw 0 0\n\
+            hugetlbfs /dev/hugepages hugetlbfs rw,relatime,pagesize=2M 0 0\n\
+            hugetlbfs /mnt/more hugetlbfs rw,relatime,pagesize=2M 0 0\n\
+            hugetlbfs /mnt/large hugetlbfs rw,relatime,pagesize=1024M 0 0\n";
+        assert_eq!(huge_mounts(mounts), ["/dev/hugepages", "/mnt/large"]);
+        assert!(huge_mounts("").is_empty());
     }
 }
