@@ -372,3 +372,23 @@ fn setup_says_also_that_nothing_is_missing() {
         );
     }
 }
+
+/// In a process of its own: the same test once more, with a word in its environment.
+#[test]
+fn a_panic_of_any_thread_ends_the_process() {
+    use std::os::unix::process::ExitStatusExt;
+    let word = "ISTHMUS_TEST_PANIC";
+    if std::env::var_os(word).is_some() {
+        isthmus::cli::end_on_panic();
+        drop(std::thread::spawn(|| panic!("a worker's")).join());
+        return;
+    }
+    let words = ["--exact", "a_panic_of_any_thread_ends_the_process", "--nocapture"];
+    let output = Command::new(std::env::current_exe().unwrap()).args(words).env(word, "1").output().unwrap();
+    let said = text(&output.stderr);
+    assert!(
+        output.status.signal() == Some(libc::SIGABRT) && said.contains("a worker's"),
+        "{}: {said}",
+        output.status
+    );
+}

@@ -36,6 +36,17 @@ const FAILED: u8 = 1;
 /// The command line was not understood.
 const USAGE: u8 = 2;
 
+/// From here on a panic of any thread ends the process, once it has been told: a worker's buffers are not to be looked after
+/// by what is left of it. A release does not unwind anyway; other profiles do, so that the command and its tests share what
+/// they are built of.
+pub fn end_on_panic() {
+    let tell = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |panic| {
+        tell(panic);
+        std::process::abort();
+    }));
+}
+
 /// Runs the command in `argv` (program name first).
 pub fn main(argv: impl IntoIterator<Item = OsString>) -> ExitCode {
     let invocation = match args::parse(argv) {

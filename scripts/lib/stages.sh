@@ -88,10 +88,12 @@ stage_docs() {
   return $status
 }
 
-# Miri is some hundred times slower than the machine: few cases of each property, and a limit on the whole. Not by
-# nextest, for every process under miri takes seconds to start.
+# Miri is some hundred times slower than the machine: few cases of each property, and a limit on the whole. An interpreter
+# uses one CPU, so each CPU gets one with a share of the tests. Not by nextest, for every process under miri takes seconds
+# to start.
 stage_miri() {
-  local status=0 log=$logs/miri.log.tests limit_s=${ISTHMUS_MIRI_LIMIT_S:-170} filter=(buf:: heap:: inflight:: mem:: loopback:: wire::)
+  local status=0 cut=0 limit_s=${ISTHMUS_MIRI_LIMIT_S:-100} filter=(buf:: heap:: inflight:: mem:: loopback:: wire::)
+  local share shares tests chosen pid one running=() log=$logs/miri.log.tests
   cargo +nightly miri --version >/dev/null 2>&1 ||
     { skip "there is no nightly toolchain with miri; rustup +nightly component add miri rust-src brings it" && return 0; }
   [ -z "${ISTHMUS_MIRI_FILTER:-}" ] || read -r -a filter <<<"$ISTHMUS_MIRI_FILTER"
@@ -99,14 +101,28 @@ stage_miri() {
   export MIRIFLAGS="-Zmiri-disable-isolation ${MIRIFLAGS:-}"
   cargo +nightly miri setup
   cargo +nightly miri test -p rdma-engine --lib --no-run
-  timeout --kill-after=20 "$limit_s" cargo +nightly miri test -p rdma-engine --lib -- "${filter[@]}" 2>&1 |
-    tee "$log" || status=$?
-  count "$(grep -c '^test .* ok$' "$log" || true)" "$(grep -c '^test .* FAILED$' "$log" || true)" \
-    "$((status == 124 || status == 137))"
-  if [ $status = 124 ] || [ $status = 137 ]; then
-    echo "SKIPPED: the rest, after $limit_s s (ISTHMUS_MIRI_LIMIT_S)"
-    return 0
-  fi
+  mapfile -t tests < <(cargo +nightly miri test -q -p rdma-engine --lib -- --list "${filter[@]}" | sed -n 's/: test$//p')
+  [ ${#tests[@]} != 0 ] || { echo "no test is chosen by: ${filter[*]}" && return 1; }
+  rm -f "$log".*
+  shares=$(nproc)
+  for ((share = 0; share < shares && share < ${#tests[@]}; share++)); do
+    mapfile -t chosen < <(printf '%s\n' "${tests[@]}" | awk -v of="$shares" -v share="$share" 'NR % of == share')
+    timeout --kill-after=20 "$limit_s" cargo +nightly miri test -p rdma-engine --lib -- --exact "${chosen[@]}" \
+      >"$log.$share" 2>&1 &
+    running+=($!)
+  done
+  for pid in "${running[@]}"; do
+    one=0
+    wait "$pid" || one=$?
+    case $one in
+      0) ;;
+      124 | 137) cut=$((cut + 1)) ;;
+      *) status=$one ;;
+    esac
+  done
+  cat "$log".*
+  count "$(cat "$log".* | grep -c '^test .* ok$' || true)" "$(cat "$log".* | grep -c '^test .* FAILED$' || true)" "$cut"
+  [ $cut = 0 ] || echo "SKIPPED: the rest, after $limit_s s (ISTHMUS_MIRI_LIMIT_S)"
   return $status
 }
 

@@ -1,8 +1,8 @@
 use super::*;
 use crate::soft::DropReason;
 
-/// Seeds of the test run; `cargo run --release --example sim` runs more.
-const SEEDS: u64 = 2000;
+/// Seeds of each of the four parts of the test run, which CPUs share; `cargo run --release --example sim` runs more.
+const SEEDS: u64 = 500;
 
 /// A run short enough for an interpreter.
 #[test]
@@ -15,10 +15,32 @@ fn short_runs_keep_their_promises() {
 
 #[test]
 #[cfg_attr(miri, ignore = "too many bytes for an interpreter")]
-fn every_seed_keeps_its_promises() {
+fn every_seed_of_the_first_part_keeps_its_promises() {
+    try_seeds(0);
+}
+
+#[test]
+#[cfg_attr(miri, ignore = "too many bytes for an interpreter")]
+fn every_seed_of_the_second_part_keeps_its_promises() {
+    try_seeds(1);
+}
+
+#[test]
+#[cfg_attr(miri, ignore = "too many bytes for an interpreter")]
+fn every_seed_of_the_third_part_keeps_its_promises() {
+    try_seeds(2);
+}
+
+#[test]
+#[cfg_attr(miri, ignore = "too many bytes for an interpreter")]
+fn every_seed_of_the_fourth_part_keeps_its_promises() {
+    try_seeds(3);
+}
+
+fn try_seeds(part: u64) {
     let (mut succeeded, mut failed, mut given_up, mut refused) = (0, 0, 0, 0);
     let mut total = Total::default();
-    for seed in 0..SEEDS {
+    for seed in part * SEEDS..(part + 1) * SEEDS {
         let Scenario { retry_cnt, rnr_retry, refusals, .. } = Scenario::new(seed);
         match run(seed, false) {
             Ok(outcome) => {
@@ -37,7 +59,7 @@ fn every_seed_keeps_its_promises() {
         "{succeeded} requests succeeded; flows failed: {failed}, with few retries {given_up}, by refusals {refused}; {total:?}"
     );
     assert!(succeeded > SEEDS * 20 && failed < SEEDS / 4, "{succeeded} {failed}");
-    assert!(given_up > 10 && refused > 100, "{given_up} {refused}");
+    assert!(given_up > 2 && refused > 25, "{given_up} {refused}");
     total.assert_everything_happened();
 }
 
