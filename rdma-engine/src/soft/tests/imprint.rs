@@ -1,9 +1,13 @@
 //! The short way of frames against the long one: whatever bears an imprint would have been admitted as just that packet.
 
-use super::lab::{Lab, Setup};
+use super::lab::{Lab, Setup, bytes as contents};
+use crate::buf::Buf;
+use crate::heap::HeapPool;
+use crate::sim::rig::{frame_from, mac};
 use crate::soft::arrived::Arrived;
 use crate::soft::ingress::admit;
-use crate::wire::{Aeth, Bth, NoHeaders, Opcode, Reth, RoceFrame, Syndrome};
+use crate::types::QpType;
+use crate::wire::{Aeth, Bth, NoHeaders, Opcode, Reth, RoceFrame, Syndrome, Vlans};
 use proptest::prelude::*;
 
 /// What the two ways make of `bytes`: the packet, in words.
@@ -102,4 +106,49 @@ fn marked_frames_and_frames_to_unresolved_peers_take_the_long_way() {
     let bytes = frame(&lab, 0x04, 1, 8, true);
     let (short, long) = both_ways(&mut lab, &bytes, false);
     assert!(short.is_none() && long.is_some());
+}
+
+#[test]
+fn only_reliable_connections_take_the_short_way() {
+    let mut lab = Lab::with(Setup { kind: QpType::Uc, ..Setup::default() });
+    for (opcode, is_good) in [(0x04, false), (0x0C, false), (0x11, false), (0x24, true)] {
+        let bytes = frame(&lab, opcode, 1, 8, false);
+        let (short, long) = both_ways(&mut lab, &bytes, false);
+        assert_eq!((short, long.is_some()), (None, is_good), "opcode {opcode:#x}");
+    }
+    let mut lab = Lab::with(Setup { kind: QpType::Ud, ..Setup::default() });
+    let bytes = frame(&lab, 0x04, 1, 8, false);
+    assert_eq!(both_ways(&mut lab, &bytes, false), (None, None));
+}
+
+#[test]
+fn frames_of_a_tagged_path_and_of_our_own_address_bear_no_imprint() {
+    let mut lab = Lab::with(Setup { vlans: Vlans::single(0, 5), ..Setup::default() });
+    let bytes = frame(&lab, 0x04, 1, 8, true);
+    assert_eq!(both_ways(&mut lab, &bytes, true).0, None, "untagged, where a tag is used");
+    let mut lab = Lab::with(Setup { peer_mac: mac(0), ..Setup::default() });
+    let mut bytes = frame(&lab, 0x04, 1, 8, true);
+    bytes[6..12].copy_from_slice(&mac(0).0);
+    assert_eq!(both_ways(&mut lab, &bytes, true).0, None, "it may be one of ours");
+}
+
+#[test]
+fn a_frame_in_pieces_is_for_the_long_way_and_every_frame_is_counted_once() {
+    let mut lab = Lab::new();
+    let pool = HeapPool::new(8, 2000);
+    let bytes = frame(&lab, 0x04, 0x10_0000, 40, true);
+    let mut pieces = frame_from(&pool, &bytes).unwrap();
+    assert!(pieces.chain(frame_from(&pool, b"behind it").unwrap()).is_ok());
+    let pieces = lab.transport.ingress_from_peer(lab.now, pieces).expect_err("it lies in two pieces");
+    assert_eq!(lab.transport.soft_counters().frames_in, 0, "nothing has happened");
+    lab.post_recv(1);
+    lab.post_recv(2);
+    lab.transport.ingress_unrecognized(lab.now, pieces);
+    assert_eq!(lab.transport.soft_counters().frames_in, 1);
+    let next = frame_from(&pool, &frame(&lab, 0x04, 0x10_0001, 40, true)).unwrap();
+    assert!(lab.transport.ingress_from_peer(lab.now, next).is_ok());
+    assert_eq!(lab.transport.soft_counters().frames_in, 2);
+    let expected: Vec<u8> = (0..40).collect();
+    let received: Vec<Vec<u8>> = lab.poll().iter().map(contents).collect();
+    assert_eq!(received, [expected.clone(), expected]);
 }

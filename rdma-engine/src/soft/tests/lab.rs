@@ -9,7 +9,7 @@ use crate::soft::{Agreement, Entropy, SoftConfig, SoftDevice, SoftTransport};
 use crate::suite::contents;
 use crate::transport::{Completions, CqSpec, Device, SrqSpec, Transport, WorkerSpec};
 use crate::types::{Pmtu, Psn, QpType, Qpn, Time};
-use crate::wire::{Bth, ExtendedHeaders, HeaderTemplate, NoHeaders, Opcode, RoceFrame, Syndrome};
+use crate::wire::{Bth, ExtendedHeaders, HeaderTemplate, Mac, NoHeaders, Opcode, RoceFrame, Syndrome, Vlans};
 use crate::wr::{Completion, Cookie, Op, QpId, RecvWr, RemoteSlice, SendWr, SrqId, Status};
 
 pub(super) use crate::soft::fuzz::{ip, route};
@@ -40,6 +40,10 @@ pub(super) struct Setup {
     pub(super) srq: bool,
     pub(super) state: QpState,
     pub(super) resolved: bool,
+    /// The MAC address that the peer's IP address resolves to.
+    pub(super) peer_mac: Mac,
+    /// Of our frames.
+    pub(super) vlans: Vlans,
     pub(super) selective: bool,
     pub(super) recorder_frames: u32,
     pub(super) max_held: u32,
@@ -64,6 +68,8 @@ impl Default for Setup {
             srq: false,
             state: QpState::Rts,
             resolved: true,
+            peer_mac: mac(1),
+            vlans: Vlans::NONE,
             selective: false,
             recorder_frames: 0,
             max_held: 1024,
@@ -107,6 +113,7 @@ impl Lab {
         (config.window, config.copybreak) = (setup.window, 64);
         (config.recorder_frames, config.max_held) = (setup.recorder_frames, setup.max_held);
         (config.entropy, config.quantum) = (Entropy::Seed(3), 1000);
+        config.vlans = setup.vlans;
         let device = SoftDevice::new(config, vec![HeapPool::new(4096, 2048)]).unwrap();
         let cqs = vec![CqSpec { depth: 64, events: false }];
         let srqs = vec![SrqSpec { depth: 8, sge: 1 }];
@@ -114,7 +121,7 @@ impl Lab {
         let arena = Arena::new(MEMORY, Backing::Pages).unwrap();
         let region = device.register(&arena, setup.region).unwrap();
         if setup.resolved {
-            transport.set_neighbour(ip(1), mac(1));
+            transport.set_neighbour(ip(1), setup.peer_mac);
         }
         let qp = bring_up(&device, &setup);
         let qpn = device.qpn(&qp);
