@@ -7,6 +7,7 @@
 
 use super::counter::FrontCounters;
 use super::packet::Fragment;
+use super::receive::spare;
 use super::settings::ReassemblySettings;
 use super::{FrontDrop, PortBuf};
 use rdma_engine::buf::Pool;
@@ -127,7 +128,7 @@ impl<B: PortBuf> Reassembly<B> {
         if slot.assembly.take().is_some() {
             counters.drop(FrontDrop::ReassemblyEvicted);
         }
-        let mut buf = messages.alloc().ok_or(FrontDrop::NoBuffer)?;
+        let mut buf = spare(messages)?;
         let room = buf.tailroom().min(self.packet_bytes_max);
         buf.append(room).ok_or(FrontDrop::NoBuffer)?;
         slot.blocks.fill(0);

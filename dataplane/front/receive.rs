@@ -13,6 +13,9 @@ use rdma_engine::types::Time;
 use rdma_engine::wire::{EthernetHeader, Link, UdpHeader, ethertype};
 use std::ops::Range;
 
+/// Of `messages` one in so many is never for requests.
+const RESERVE: usize = 16;
+
 /// A request.
 #[derive(Debug)]
 pub struct Datagram<B> {
@@ -22,6 +25,8 @@ pub struct Datagram<B> {
     pub frame: B,
     /// The request's text in [`frame.first()`](rdma_engine::buf::Buf::first), not empty.
     pub text: Range<usize>,
+    /// The frame is a buffer of `messages`.
+    pub in_message: bool,
 }
 
 impl<B: PortBuf> Datagram<B> {
@@ -41,13 +46,27 @@ struct Place {
     end: usize,
     /// The port has checked the sum.
     checked: bool,
+    /// The buffer is one of `messages`.
+    in_message: bool,
 }
 
-/// What the port says about the checksums of a frame.
+/// What is known of a frame without reading it.
 #[derive(Clone, Copy)]
-struct Verdicts {
+struct Known {
+    /// What the port says about its checksums.
     ip: Checksum,
     udp: Checksum,
+    /// It was put together in a buffer of `messages`.
+    in_message: bool,
+}
+
+/// A buffer of `messages` for a request: not one of the last, which answers to requests that are under way come in.
+pub(super) fn spare<B>(messages: &impl Pool<Buf = B>) -> Result<B, FrontDrop>
+where
+    B: PortBuf,
+{
+    let is_spare = messages.available() > messages.capacity() / RESERVE;
+    if is_spare { messages.alloc() } else { None }.ok_or(FrontDrop::NoBuffer)
 }
 
 /// A sum that the port has found right, or that needs none.
@@ -90,9 +109,10 @@ impl<B: PortBuf> Front<B> {
         frames: &impl Pool<Buf = B>,
         messages: &impl Pool<Buf = B>,
     ) -> Result<Option<Datagram<B>>, FrontDrop> {
-        let verdicts = Verdicts { ip: frame.ip_checksum(), udp: frame.udp_checksum() };
+        let (ip, udp) = (frame.ip_checksum(), frame.udp_checksum());
+        let mut known = Known { ip, udp, in_message: false };
         if frame.segment_count() > 1 {
-            frame = self.linear(frame, messages)?;
+            (frame, known.in_message) = self.linear(frame, messages)?;
         }
         let link = Link::parse(frame.first()).map_err(|_| FrontDrop::Runt)?;
         if !self.host.is_our_vlan(&link) {
@@ -101,18 +121,18 @@ impl<B: PortBuf> Front<B> {
         if link.ethernet.source == self.host.settings().mac {
             return Err(FrontDrop::Returned);
         }
-        if verdicts.ip == Checksum::Bad {
+        if known.ip == Checksum::Bad {
             return Err(FrontDrop::IpChecksum);
         }
         let (ethertype, l3) = (link.ethertype, link.l3);
         let packet = match ethertype {
-            ethertype::IPV4 => self.reader(&frame, l3, verdicts).ipv4()?,
-            ethertype::IPV6 => return self.read_v6(frame, l3, verdicts, frames, messages),
+            ethertype::IPV4 => self.reader(&frame, l3, known).ipv4()?,
+            ethertype::IPV6 => return self.read_v6(frame, l3, known, frames, messages),
             ethertype::ARP => None,
             _ => return Err(FrontDrop::NotIp),
         };
         match packet {
-            Some(packet) => self.take(packet, frame, verdicts, messages),
+            Some(packet) => self.take(packet, frame, known, messages),
             None => self.read_as_host(frame, frames).map(|()| None),
         }
     }
@@ -121,19 +141,19 @@ impl<B: PortBuf> Front<B> {
         &mut self,
         frame: B,
         l3: usize,
-        verdicts: Verdicts,
+        known: Known,
         frames: &impl Pool<Buf = B>,
         messages: &impl Pool<Buf = B>,
     ) -> Result<Option<Datagram<B>>, FrontDrop> {
-        match self.reader(&frame, l3, verdicts).ipv6()? {
-            Some(packet) => self.take(packet, frame, verdicts, messages),
+        match self.reader(&frame, l3, known).ipv6()? {
+            Some(packet) => self.take(packet, frame, known, messages),
             None => self.read_as_host(frame, frames).map(|()| None),
         }
     }
 
     #[inline(always)]
-    fn reader<'f>(&'f self, frame: &'f B, l3: usize, verdicts: Verdicts) -> Reader<'f> {
-        let (mac, ip_checked) = (self.host.settings().mac, is_checked(verdicts.ip));
+    fn reader<'f>(&'f self, frame: &'f B, l3: usize, known: Known) -> Reader<'f> {
+        let (mac, ip_checked) = (self.host.settings().mac, is_checked(known.ip));
         Reader { bytes: frame.first(), l3, mac, locals: &self.locals, ip_checked }
     }
 
@@ -143,33 +163,34 @@ impl<B: PortBuf> Front<B> {
         &mut self,
         packet: Packet,
         frame: B,
-        verdicts: Verdicts,
+        known: Known,
         messages: &impl Pool<Buf = B>,
     ) -> Result<Option<Datagram<B>>, FrontDrop> {
         self.guard.check_source(packet.path.remote)?;
         if !packet.fragment.is_whole() {
             return self.keep(packet, &frame, messages);
         }
-        if verdicts.udp == Checksum::Bad {
+        if known.udp == Checksum::Bad {
             return Err(FrontDrop::UdpChecksum);
         }
-        let place = Place { l4: packet.l4, end: packet.end, checked: is_checked(verdicts.udp) };
+        let Known { udp, in_message, .. } = known;
+        let place = Place { l4: packet.l4, end: packet.end, checked: is_checked(udp), in_message };
         self.request(packet.path, frame, place).map(Some)
     }
 
-    /// A frame for us alone in one segment.
+    /// A frame for us alone in one segment, and whether that is one of `messages`.
     #[cold]
-    fn linear(&mut self, frame: B, messages: &impl Pool<Buf = B>) -> Result<B, FrontDrop> {
+    fn linear(&mut self, frame: B, messages: &impl Pool<Buf = B>) -> Result<(B, bool), FrontDrop> {
         let ethernet = header::<EthernetHeader>(frame.first(), 0);
         if ethernet.is_some_and(|e| e.destination != self.host.settings().mac) {
-            return Ok(frame);
+            return Ok((frame, false));
         }
-        let mut copy = messages.alloc().ok_or(FrontDrop::NoBuffer)?;
+        let mut copy = spare(messages)?;
         if !fill(&mut copy, frame.len(), frame.segments()) {
             return Err(FrontDrop::TooLong);
         }
         self.counters.linearized += 1;
-        Ok(copy)
+        Ok((copy, true))
     }
 
     #[cold]
@@ -219,7 +240,7 @@ impl<B: PortBuf> Front<B> {
         let Some(message) = taken? else { return Ok(None) };
         self.counters.reassembled += 1;
         let end = message.len();
-        self.request(path, message, Place { l4: 0, end, checked: false }).map(Some)
+        self.request(path, message, Place { l4: 0, end, checked: false, in_message: true }).map(Some)
     }
 
     /// A request that is longer than any may be. If it wants to store a value that is too large for that alone, what came of
@@ -244,7 +265,7 @@ impl<B: PortBuf> Front<B> {
         }
         let peer = peer(path, &head, &frame_header);
         let text = bytes.len() - text.len()..bytes.len();
-        Some(Datagram { peer, frame: start, text })
+        Some(Datagram { peer, frame: start, text, in_message: true })
     }
 
     /// True if the checksum of this UDP datagram is right.
@@ -257,7 +278,7 @@ impl<B: PortBuf> Front<B> {
     /// The request in the UDP datagram at this place.
     #[inline(always)]
     fn request(&self, path: Path, frame: B, place: Place) -> Result<Datagram<B>, FrontDrop> {
-        let Place { l4, end, checked } = place;
+        let Place { l4, end, checked, in_message } = place;
         let bytes = frame.first();
         let head = *header::<UdpHeader>(bytes, l4).ok_or(FrontDrop::UdpLength)?;
         let udp_end = l4 + usize::from(head.len.get());
@@ -283,7 +304,7 @@ impl<B: PortBuf> Front<B> {
         })?;
         let peer = peer(path, &head, &frame_header);
         let text = udp_end - text.len()..udp_end;
-        Ok(Datagram { peer, frame, text })
+        Ok(Datagram { peer, frame, text, in_message })
     }
 }
 

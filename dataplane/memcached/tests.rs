@@ -314,13 +314,15 @@ proptest! {
         fuzz_parse(&text);
         let is_plain = (1..=KEY_BYTES_MAX).contains(&key.len()) && key.iter().all(|b| *b > b' ');
         let digits = |n: &str| (1..10).contains(&n.len()) && n.bytes().all(|b| b.is_ascii_digit());
+        // A value that is said to be shorter may end where the line does.
+        let ends_early = said < 0 && value.last() == Some(&b'\r') && end == "\n";
         let is_usual = numbers.split(' ').count() == 2 && numbers.split(' ').all(digits) && said == 0;
         if is_plain && is_usual && end == "\r\n" && value.len() <= 100 {
             let limits = Limits { value_bytes_max: 100 };
             let (found, store) = set_alone(&text, &limits).expect("a plain set");
             prop_assert_eq!((found, store.value), (&key[..], &value[..]));
             prop_assert_eq!(set_alone(&text, &Limits { value_bytes_max: value.len().wrapping_sub(1) }).is_some(), value.is_empty());
-        } else if !is_plain || !is_usual {
+        } else if !is_plain || !is_usual && !ends_early {
             prop_assert_eq!(set_alone(&text, &Limits { value_bytes_max: 100 }), None);
         }
     }

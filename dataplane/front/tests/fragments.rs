@@ -174,6 +174,27 @@ fn without_a_buffer_nothing_is_kept() {
     rig.end();
 }
 
+/// Answers to requests that are under way come in the last ones: with none left these would never end.
+#[test]
+fn requests_leave_the_last_buffers_alone() {
+    let client = Client::v4();
+    let (fragments, frame) = (client.fragments(&text(3000), 800), client.frame(&text(3000)));
+    let whole = |rig: &mut Rig| rig.give(Rig::chain(&[&frame[..1000], &frame[1000..2000], &frame[2000..]]));
+    let mut rig = Rig::new(settings());
+    // Of 64 four are kept back.
+    let mut taken: Vec<_> = (0..60).map(|_| rig.messages.alloc()).collect();
+    assert!(give(&mut rig, &fragments).is_none() && whole(&mut rig).is_none());
+    assert_eq!(rig.drops(), [(FrontDrop::NoBuffer, 5)]);
+    taken.pop();
+    let request = whole(&mut rig).expect("a request");
+    assert!(request.in_message && give(&mut rig, &fragments).is_none());
+    drop(request);
+    assert!(give(&mut rig, &fragments).expect("a request").in_message);
+    assert!(!rig.request(&client.frame(b"mn\r\n")).in_message);
+    drop(taken);
+    rig.end();
+}
+
 #[test]
 fn strangers_may_not_take_places() {
     let allow = vec!["198.51.100.0/24".parse().unwrap()];

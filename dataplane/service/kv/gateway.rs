@@ -1,10 +1,10 @@
 //! A gateway worker: the front end towards clients, the engine towards memory nodes.
 
-use super::engine::{Client, Engine, EngineSettings};
+use super::engine::{Arrival, Client, Engine, EngineSettings};
 use super::link::KvLink;
 use super::members::Members;
 use crate::flow::PathIndex;
-use crate::front::{Front, FrontCounters, FrontDrop, FrontSettings, Peer, PortBuf};
+use crate::front::{Datagram, Front, FrontCounters, FrontDrop, FrontSettings, Peer, PortBuf};
 use crate::service::relay::{PathEnd, PathTotals};
 use crate::service::{Burst, Context, Service};
 use crate::stats::{Counter, DropReason, Tally};
@@ -148,7 +148,8 @@ impl<B: PortBuf> Gateway<B> {
             any = true;
             let got = self.front.receive(ctx.now, frame, &ctx.pools.frames, &ctx.pools.messages);
             if let Some(datagram) = got {
-                self.engine.ask(ctx, datagram.peer, datagram.frame, datagram.text);
+                let Datagram { peer, frame, text, in_message } = datagram;
+                self.engine.ask(ctx, peer, Arrival { frame, text, in_message });
             }
         }
         any

@@ -5,7 +5,7 @@
 //! | `request` | a datagram of a client; reads its commands one after the other |
 //! | `commands` | turns a command into jobs, one a key |
 //! | `job` | one key on its way |
-//! | `single` | a `get` of one key and nothing else: begun and answered in one go each |
+//! | `single` | a `get` of one key, or a plain `set`, and nothing else: begun and answered in one go each |
 //! | `lookup` | GETs: the remembered place, or both buckets, then the item |
 //! | `calls` | everything else: mutations, flushes, GETs that raced too often |
 //! | `report` | what nodes are told by themselves: hits, epochs, memberships |
@@ -48,11 +48,10 @@ use rdma_engine::transport::Transport;
 use rdma_engine::types::Time;
 use rdma_engine::wr::{Completion, Cookie};
 use relist::Relisting;
-pub use request::Client;
 use request::Request;
+pub use request::{Arrival, Client};
 use slab::{NONE, Slab};
 use std::collections::VecDeque;
-use std::ops::Range;
 
 /// Jobs that one request may have.
 pub const REQUEST_JOBS: usize = 1024;
@@ -188,10 +187,10 @@ impl<B: Buf, C: Client> Engine<B, C> {
         self.nodes.iter().filter(|node| node.is_up).count()
     }
 
-    /// Takes a request: `text` lies in the first segment of `frame`. Only while there [is room](Self::has_room).
+    /// Takes a request. Only while there [is room](Self::has_room).
     /// It is begun at once, unless others come first; [`go_on`](Self::go_on) does the rest.
     #[inline]
-    pub fn ask<T, P>(&mut self, ctx: &mut Context<'_, T, P>, client: C, frame: B, text: Range<usize>)
+    pub fn ask<T, P>(&mut self, ctx: &mut Context<'_, T, P>, client: C, asked: Arrival<B>)
     where
         T: Transport<Buf = B>,
         P: Pool<Buf = B>,
@@ -199,11 +198,11 @@ impl<B: Buf, C: Client> Engine<B, C> {
         ctx.tally.add(Counter::KvRequests, 1);
         // Nothing that came before it may be overtaken.
         let is_next = self.idle.is_empty() && self.holds_none();
-        let one = if is_next { self.as_one(frame.first(), &text) } else { None };
+        let one = if is_next { self.as_one(asked.frame.first(), &asked.text) } else { None };
         if let Some(one) = one {
-            return self.ask_one(ctx, client, frame, one);
+            return self.ask_one(ctx, client, asked, one);
         }
-        let Some(at) = self.requests.insert(Request::new(client, frame, text)) else { return };
+        let Some(at) = self.requests.insert(Request::new(client, asked)) else { return };
         if is_next {
             self.next_command(ctx, at);
         } else {

@@ -14,12 +14,25 @@ pub trait Client: Copy {
     fn flow(&self) -> u64;
 }
 
+/// What a client asks: `text` lies in the first segment of `frame`.
+#[derive(Debug)]
+pub struct Arrival<B> {
+    /// What it came in.
+    pub frame: B,
+    /// Where it is in that.
+    pub text: Range<usize>,
+    /// The frame is one of the few buffers that answers of nodes come in, too: it is given back as soon as the request is done.
+    pub in_message: bool,
+}
+
 /// A request under way.
 #[derive(Debug)]
 pub(super) struct Request<B, C> {
     pub(super) client: C,
     /// Keeps the keys. Elsewhere only while a command is being begun.
     pub(super) frame: Option<B>,
+    /// See [`Arrival`].
+    pub(super) in_message: bool,
     /// The text in the frame's first segment that is still to be read.
     pub(super) text: Range<usize>,
     /// Where the present command begins.
@@ -129,11 +142,13 @@ impl<B> Default for Answer<B> {
 }
 
 impl<B: Buf, C> Request<B, C> {
-    pub(super) fn new(client: C, frame: B, text: Range<usize>) -> Self {
+    pub(super) fn new(client: C, asked: Arrival<B>) -> Self {
+        let Arrival { frame, text, in_message } = asked;
         let command_at = text.start;
         Request {
             client,
             frame: Some(frame),
+            in_message,
             text,
             command_at,
             style: Style::Other,

@@ -4,7 +4,7 @@
 //! same as ever in between, so whatever is out of the ordinary goes the general way from where it is.
 
 use super::job::{Job, KeyAt, Task};
-use super::request::{Answer, Client, Request, Roll, StoreAt, Style};
+use super::request::{Answer, Arrival, Client, Request, Roll, StoreAt, Style};
 use super::verb::Verb;
 use super::{Engine, Reply};
 use crate::memcached::{Outcome, get_alone, reply, rpc, set_alone};
@@ -24,10 +24,9 @@ const STORED: &[u8] = b"STORED\r\n";
 const VALUE: Style = Style::Values { cas: false };
 const WORD: Style = Style::Word { quiet: false, verb: Verb::Store };
 
-/// Such a request: where its key is in the frame, where the text ends, and what it stores.
+/// Such a request: where its key is in the frame, and what it stores.
 pub(super) struct One {
     key: Range<usize>,
-    text: Range<usize>,
     store: Option<StoreAt>,
 }
 
@@ -48,17 +47,22 @@ impl<B: Buf, C: Client> Engine<B, C> {
             _ => return None,
         };
         let start = key.as_ptr().addr() - frame.as_ptr().addr();
-        Some(One { key: start..start + key.len(), text: text.clone(), store })
+        Some(One { key: start..start + key.len(), store })
     }
 
     /// Takes such a request and begins it.
     #[inline]
-    pub(super) fn ask_one<T, P>(&mut self, ctx: &mut Context<'_, T, P>, client: C, frame: B, one: One)
-    where
+    pub(super) fn ask_one<T, P>(
+        &mut self,
+        ctx: &mut Context<'_, T, P>,
+        client: C,
+        asked: Arrival<B>,
+        one: One,
+    ) where
         T: Transport<Buf = B>,
         P: Pool<Buf = B>,
     {
-        let One { key, text, store } = one;
+        let (Arrival { frame, text, in_message }, One { key, store }) = (asked, one);
         let bytes = &frame.first()[key.clone()];
         let node = self.members.owner(&self.owners, bytes);
         let (part, probe) = self.aim(node, bytes);
@@ -70,6 +74,7 @@ impl<B: Buf, C: Client> Engine<B, C> {
         let request = Request {
             client,
             frame: Some(frame),
+            in_message,
             command_at: text.start,
             text: text.end..text.end,
             style,
@@ -111,17 +116,17 @@ impl<B: Buf, C: Client> Engine<B, C> {
         }
         let Some(job) = self.jobs.get(at) else { return Err(answer) };
         let request_at = job.request;
-        let request = self.requests.value(request_at).filter(|r| r.is_one(at, WORD) && !job.is_large);
-        let Some(request) = request else { return Err(answer) };
+        let fits = |r: &&mut Request<B, C>| r.is_one(at, WORD) && !job.is_large && !r.in_message;
+        let Some(request) = self.requests.value(request_at).filter(fits) else { return Err(answer) };
         // While its value is still on the way the frame is shared.
         let frame = request.frame.take_if(|frame| frame.is_unique() && frame.segment_count() == 1);
         let Some(mut body) = frame else { return Err(answer) };
         // The text's own room is enough, and in front of it there is that for headers: those of the request.
         body.adj(request.command_at);
-        body.truncate(STORED.len());
-        match body.try_unique() {
-            Some(room) if room.len() == STORED.len() => room.copy_from_slice(STORED),
-            _ => debug_assert!(false, "a set is longer than its answer"),
+        body.truncate(0);
+        match body.append(STORED.len()) {
+            Some(room) => room.copy_from_slice(STORED),
+            None => debug_assert!(false, "a set is longer than its answer"),
         }
         let client = request.client;
         self.give_way(at);

@@ -3,7 +3,7 @@
 use super::ends::{End, Gateway, NodeEnd, with_ctx};
 use crate::flow::PathIndex;
 use crate::service::Context;
-use crate::service::kv::engine::{Engine, EngineSettings, REQUEST_JOBS};
+use crate::service::kv::engine::{Arrival, Engine, EngineSettings, REQUEST_JOBS};
 use crate::service::kv::link::{KvLink, Lane};
 use crate::service::kv::members::Members;
 use crate::service::kv::message::NodeHello;
@@ -22,7 +22,6 @@ use rdma_engine::transport::Device;
 use rdma_engine::types::Time;
 use rdma_engine::wr::{Op, RemoteSlice};
 use std::collections::VecDeque;
-use std::ops::Range;
 use std::sync::Arc;
 use zerocopy::IntoBytes;
 
@@ -347,21 +346,21 @@ impl Cluster {
 
     /// A client's request.
     pub fn ask(&mut self, gateway: usize, client: u32, text: &[u8]) {
-        let frame = self.gateways[gateway].frame(text);
-        self.ask_in(gateway, client, frame, 0..text.len());
+        let asked = self.gateways[gateway].frame(text);
+        self.ask_in(gateway, client, asked);
     }
 
     /// A client's request that comes in the next turn, behind what is completed then.
     pub fn ask_next(&mut self, gateway: usize, client: u32, text: &[u8]) {
-        let frame = self.gateways[gateway].frame(text);
-        self.gateways[gateway].inbox.push_back((client, frame));
+        let asked = self.gateways[gateway].frame(text);
+        self.gateways[gateway].inbox.push_back((client, asked));
     }
 
     /// A client's request where it came in.
-    pub(super) fn ask_in(&mut self, gateway: usize, client: u32, frame: HeapBuf, text: Range<usize>) {
+    pub fn ask_in(&mut self, gateway: usize, client: u32, asked: Arrival<HeapBuf>) {
         let (now, g) = (self.now, &mut self.gateways[gateway]);
         assert!(g.engine.has_room());
-        with_ctx!(&mut g.end, now, |ctx| g.engine.ask(&mut ctx, client, frame, text));
+        with_ctx!(&mut g.end, now, |ctx| g.engine.ask(&mut ctx, client, asked));
     }
 
     /// What a request is answered when everything is done that it asked for; empty if that is nothing.

@@ -3,7 +3,7 @@
 use super::cluster::{DEPTH, MESSAGE, Setup};
 use super::torn::Torn;
 use crate::flow::PathIndex;
-use crate::service::kv::engine::{Client, Engine};
+use crate::service::kv::engine::{Arrival, Client, Engine};
 use crate::service::memory::MemoryNode;
 use crate::service::outbox::Outbox;
 use crate::service::relay::PathEnd;
@@ -157,7 +157,7 @@ pub struct Gateway {
     /// It does nothing at all.
     pub is_stuck: bool,
     /// Requests that come in the next turn behind its completions, as in a worker's.
-    pub(super) inbox: VecDeque<(u32, HeapBuf)>,
+    pub(super) inbox: VecDeque<(u32, Arrival<HeapBuf>)>,
 }
 
 impl NodeEnd {
@@ -185,12 +185,12 @@ impl NodeEnd {
 
 impl Gateway {
     /// A frame with a request.
-    pub(super) fn frame(&self, text: &[u8]) -> HeapBuf {
-        let pools = &self.end.pools;
-        let pool = if text.len() <= 2000 { &pools.frames } else { &pools.messages };
+    pub fn frame(&self, text: &[u8]) -> Arrival<HeapBuf> {
+        let (pools, in_message) = (&self.end.pools, text.len() > 2000);
+        let pool = if in_message { &pools.messages } else { &pools.frames };
         let mut frame = pool.alloc().unwrap();
         frame.append(text.len()).unwrap().copy_from_slice(text);
-        frame
+        Arrival { frame, text: 0..text.len(), in_message }
     }
 
     pub(super) fn turn(&mut self, now: Time, tick: bool) {
@@ -200,10 +200,9 @@ impl Gateway {
             with_ctx!(&mut self.end, now, |ctx| self.engine.completed(&mut ctx, completion));
         }
         while self.engine.has_room()
-            && let Some((client, frame)) = self.inbox.pop_front()
+            && let Some((client, asked)) = self.inbox.pop_front()
         {
-            let text = 0..frame.len();
-            with_ctx!(&mut self.end, now, |ctx| self.engine.ask(&mut ctx, client, frame, text));
+            with_ctx!(&mut self.end, now, |ctx| self.engine.ask(&mut ctx, client, asked));
         }
         with_ctx!(&mut self.end, now, |ctx| self.engine.go_on(&mut ctx));
         self.end.transport.flush(now, &mut NoEgress);

@@ -1,11 +1,12 @@
 //! What a fuzzer throws at a gateway and at a memory node, and what must hold whatever it throws.
 
 use super::cluster::{Cluster, Setup};
-use crate::front::{Front, FrontSettings, Peer};
+use crate::front::{Datagram, Front, FrontSettings, Peer};
 use crate::host::HostSettings;
 use crate::memcached::operation::{Operation, Store};
 use crate::memcached::rpc::{Call, put_call};
 use crate::memcached::{KEY_BYTES_MAX, udp};
+use crate::service::kv::engine::Arrival;
 use crate::service::kv::message::{AnswerHeader, CallHeader, CallKind};
 use crate::service::outbox::{OUTBOX, Outbox};
 use crate::stats::Counter;
@@ -142,7 +143,8 @@ impl AtGateway {
         if let Some(got) = self.front.receive(now, frame, &pools.frames, &pools.messages) {
             let number = self.peers.len() as u32;
             self.peers.push(Some(got.peer));
-            self.cluster.ask_in(0, number, got.frame, got.text);
+            let Datagram { frame, text, in_message, .. } = got;
+            self.cluster.ask_in(0, number, Arrival { frame, text, in_message });
         }
     }
 

@@ -76,6 +76,8 @@ pub struct Torn {
     pub given: Given,
     /// READs do not come back as long as this is so.
     pub keeps_reads: bool,
+    /// Of what comes in one turn, what was sent comes before what was received, whichever was first.
+    pub sends_first: bool,
 }
 
 impl Torn {
@@ -94,6 +96,7 @@ impl Torn {
             narrow: None,
             given: Given::Posted,
             keeps_reads: false,
+            sends_first: false,
         }
     }
 
@@ -203,6 +206,9 @@ impl Transport for Torn {
     fn poll(&mut self, now: Time, out: &mut Completions<HeapBuf>) -> usize {
         let mut got = Completions::new();
         self.inner.poll(now, &mut got);
+        if self.sends_first {
+            got.sort_by_key(|completion| matches!(completion.done, Done::Received(_)));
+        }
         for completion in got {
             let addr = match completion.done {
                 Done::Sent(OpKind::Read) => self.queue(completion.qp).pop_front().unwrap_or(0),
