@@ -106,6 +106,7 @@ fn check_warns_of_what_this_machine_has_not_enough_memory_for() {
     let path = file("large", &conf.replacen("[eal]\n", "[eal]\nmemory_mib = 16000000\n", 1));
     let path = path.to_str().unwrap();
     let printed = said(&["check", path]);
+    assert!(printed.starts_with(&format!("{path}: this can run, but not on this machine\n")), "{printed}");
     let warning = printed.lines().find(|line| line.starts_with("warning: ")).unwrap_or(&printed);
     let what = "eal.memory_mib = 16000000: `run` would refuse this on this machine: this machine has ";
     assert!(warning.contains(what) && warning.ends_with("or run it on a machine with more"), "{warning}");

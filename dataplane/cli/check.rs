@@ -23,9 +23,14 @@ pub(super) fn refused_json(refused: &Refused) -> String {
     format!("{:#}\n", json!({ "file": file, "problems": refused.0 }))
 }
 
-/// The plan for people.
-pub(super) fn text(file: &ConfigFile, plan: &Plan) -> String {
-    let mut text = format!("{}: this can run, as far as a file can tell\n\n", file.name());
+/// The plan for people; `is_for_here` if this machine has what it takes, as far as that is known.
+pub(super) fn text(file: &ConfigFile, plan: &Plan, is_for_here: bool) -> String {
+    let can = if is_for_here {
+        "this can run, as far as a file can tell"
+    } else {
+        "this can run, but not on this machine"
+    };
+    let mut text = format!("{}: {can}\n\n", file.name());
     for warning in &plan.warnings {
         text.push_str(&format!("warning: {}\n", file.locate(warning)));
     }

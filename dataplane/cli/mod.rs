@@ -144,12 +144,14 @@ fn check(conf: &Path, eal: &[String], json: bool) -> u8 {
         Err(code) => return code,
     };
     let plan = planned(&file, None).map(|mut plan| {
-        plan.warnings.extend(warnings_here(&file, &plan));
-        plan
+        let warnings = warnings_here(&file, &plan);
+        let is_for_here = warnings.is_empty();
+        plan.warnings.extend(warnings);
+        (plan, is_for_here)
     });
     match (plan, json) {
-        (Ok(plan), false) => print(&check::text(&file, &plan)),
-        (Ok(plan), true) => print(&check::json(&file, &plan)),
+        (Ok((plan, is_for_here)), false) => print(&check::text(&file, &plan, is_for_here)),
+        (Ok((plan, _)), true) => print(&check::json(&file, &plan)),
         (Err(refused), false) => complain(FAILED, &refused),
         (Err(refused), true) => {
             print(&check::refused_json(&refused));
