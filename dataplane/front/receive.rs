@@ -7,14 +7,12 @@ use super::{Front, FrontDrop, PortBuf};
 use crate::host::{Fate, Sort, header};
 use crate::memcached::udp::{self, FrameHeader, NotARequest};
 use crate::memcached::{Command, KEY_BYTES_MAX, Limits, Parsed, Request, parse};
+use crate::service::has_spare;
 use dpdk_bind::mbuf::Checksum;
 use rdma_engine::buf::{Pool, fill};
 use rdma_engine::types::Time;
 use rdma_engine::wire::{EthernetHeader, Link, UdpHeader, ethertype};
 use std::ops::Range;
-
-/// Of `messages` one in so many is never for requests.
-const RESERVE: usize = 16;
 
 /// A request.
 #[derive(Debug)]
@@ -60,13 +58,12 @@ struct Known {
     in_message: bool,
 }
 
-/// A buffer of `messages` for a request: not one of the last, which answers to requests that are under way come in.
+/// A buffer of `messages` for a request, if they can spare one.
 pub(super) fn spare<B>(messages: &impl Pool<Buf = B>) -> Result<B, FrontDrop>
 where
     B: PortBuf,
 {
-    let is_spare = messages.available() > messages.capacity() / RESERVE;
-    if is_spare { messages.alloc() } else { None }.ok_or(FrontDrop::NoBuffer)
+    if has_spare(messages) { messages.alloc() } else { None }.ok_or(FrontDrop::NoBuffer)
 }
 
 /// A sum that the port has found right, or that needs none.

@@ -32,6 +32,12 @@ pub struct Pools<P> {
     pub slices: P,
 }
 
+/// True while a pool of whole messages has buffers to spare for what clients send and ask for: the last sixteenth is for
+/// what answers to requests that are under way come in.
+pub fn has_spare(messages: &impl Pool) -> bool {
+    messages.available() > messages.capacity() / 16
+}
+
 /// What a service may use in a call.
 #[derive(Debug)]
 pub struct Context<'a, T: Transport, P> {

@@ -208,11 +208,7 @@ fn absorb_all(lanes: &mut [u64; 4], keys: &[u64; 4], bytes: &[u8]) {
 #[inline(always)]
 fn absorb_page(lanes: &mut [u64; 4], secret: &SealSecret, page: &[u8; PAGE]) {
     for half in secret.pages.compress(page) {
-        let (pairs, _) = half.as_chunks::<2>();
-        for i in 0..4 {
-            let [low, high] = pairs[i];
-            lanes[i] = fold(lanes[i] ^ low, secret.blocks.keys[i] ^ high);
-        }
+        mix(lanes, &secret.blocks.keys, |i| (half[2 * i], half[2 * i + 1]));
     }
 }
 
@@ -224,13 +220,19 @@ fn close([a, b, c, d]: [u64; 4], keys: &[u64; 4], len: u64) -> u64 {
     fold(left ^ right.rotate_left(23) ^ keys[1], len ^ keys[2] ^ right)
 }
 
-/// Four lanes take 16 bytes each; they do not wait for one another. That a lane loses its past, because what it takes makes a
-/// factor 0, happens once in 2^63 times: nobody outside knows what would do it.
+/// Takes a block.
 #[inline(always)]
 fn absorb(lanes: &mut [u64; 4], keys: &[u64; 4], block: &[u8; BLOCK]) {
-    let (words, _) = block.as_chunks::<16>();
+    let (pairs, _) = block.as_chunks::<16>();
+    mix(lanes, keys, |i| halves(&pairs[i]));
+}
+
+/// Four lanes take two words each; they do not wait for one another. That a lane loses its past, because what it takes makes a
+/// factor 0, happens once in 2^63 times: nobody outside knows what would do it.
+#[inline(always)]
+fn mix(lanes: &mut [u64; 4], keys: &[u64; 4], pair: impl Fn(usize) -> (u64, u64)) {
     for i in 0..4 {
-        let (low, high) = halves(&words[i]);
+        let (low, high) = pair(i);
         lanes[i] = fold(lanes[i] ^ low, keys[i] ^ high);
     }
 }

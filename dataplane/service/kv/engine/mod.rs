@@ -36,7 +36,7 @@ mod verb;
 use super::members::Members;
 use super::order::Order;
 use super::ownership::Owners;
-use crate::service::Context;
+use crate::service::{Context, has_spare};
 use crate::stats::Counter;
 use crate::store::layout::{SLOTS, Slot};
 use crate::store::locations::Locations;
@@ -331,7 +331,7 @@ impl<B: Buf, C: Client> Engine<B, C> {
             return Admission::Go;
         }
         let (pool, request) = (&ctx.pools.messages, job.request);
-        if self.large < (pool.capacity() / 4).max(1) && pool.available() > pool.capacity() / 16 {
+        if self.large < (pool.capacity() / 4).max(1) && has_spare(pool) {
             job.is_large = true;
             self.large += 1;
             return Admission::Go;
